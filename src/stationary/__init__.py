@@ -1,0 +1,32 @@
+"""Neural networks that know what they do not know: stationary activation functions and the theory behind them.
+
+Reading order: ``activations`` (the functions), ``spectral`` (where their constants come from), ``initialization``
+(weights that keep the variance), ``fused`` (the same functions, faster), ``experiments`` (the paper's figures).
+"""
+
+from stationary.activations import RBF as RBF
+from stationary.activations import Cosine as Cosine
+from stationary.activations import Erf as Erf
+from stationary.activations import LeakyReLU as LeakyReLU
+from stationary.activations import Matern as Matern
+from stationary.activations import PeriodicReLU as PeriodicReLU
+from stationary.activations import ReLU as ReLU
+from stationary.activations import SinCos as SinCos
+from stationary.activations import Sine as Sine
+from stationary.activations import Step as Step
+from stationary.activations import TriangleWave as TriangleWave
+from stationary.activations import activation as activation
+from stationary.activations import cosine as cosine
+from stationary.activations import erf as erf
+from stationary.activations import exponential as exponential
+from stationary.activations import leaky_relu as leaky_relu
+from stationary.activations import matern as matern
+from stationary.activations import periodic_relu as periodic_relu
+from stationary.activations import rbf as rbf
+from stationary.activations import relu as relu
+from stationary.activations import sincos as sincos
+from stationary.activations import sine as sine
+from stationary.activations import step as step
+from stationary.activations import triangle_wave as triangle_wave
+
+__version__ = "0.1.0"

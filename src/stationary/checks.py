@@ -1,0 +1,25 @@
+"""Checks of what users pass in: the error names the argument, the rule, the value and the next step."""
+
+import math
+from numbers import Real
+from typing import Any
+
+from torch import Tensor
+
+
+def check_positive(name: str, value: Any, hint: str = "") -> None:
+    """Raise unless value is a positive number; a tensor is trusted, since reading it would stall a GPU."""
+    if isinstance(value, Tensor):
+        return
+    rule = f"{name} must be a positive number, got {value!r}" + (f"; {hint}" if hint else "")
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(rule)
+    if math.isnan(value) or value <= 0:
+        raise ValueError(rule)
+
+
+def check_finite(name: str, value: Any, hint: str = "") -> None:
+    """Raise unless value is a positive finite number."""
+    check_positive(name, value, hint)
+    if not isinstance(value, Tensor) and math.isinf(value):
+        raise ValueError(f"{name} must be finite, got {value!r}" + (f"; {hint}" if hint else ""))

@@ -1,0 +1,83 @@
+"""Triton kernels of the Matérn activation: read x (and the gradient), write the result, nothing else."""
+
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from stationary.fused.matern import MaternTwin
+
+BLOCK, WARPS = 4096, 8  # 16-byte loads in flight on every thread
+BUMP = tl.constexpr(-2)  # as in fused.matern
+LARGE = tl.constexpr(1e30)
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+def launch(kernel: triton.JITFunction, twin: "MaternTwin", x: Tensor, *grad: Tensor) -> Tensor:
+    """Run a kernel below over every element; the result is laid out in memory like x."""
+    out = torch.empty_like(x)
+    inputs = [t if t.stride() == out.stride() else torch.empty_like(out).copy_(t) for t in (x, *grad)]
+    if out.numel():
+        with torch.cuda.device(x.device):
+            kernel[(triton.cdiv(out.numel(), BLOCK),)](
+                *inputs, out, out.numel(), twin.offset, twin.scale, twin.nu - 0.5, twin.nu * LOG2_E.value,
+                twin.log_peak * LOG2_E.value, twin.constant, twin.rate, twin.lowest, POWER=twin.power, BLOCK=BLOCK, num_warps=WARPS,
+            )  # fmt: skip
+    return out
+
+
+@triton.jit
+def forward(
+    x_ptr, y_ptr, size, offset, scale, p, decay, log2_peak, constant, rate, lowest,
+    POWER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    x = tl.load(x_ptr + at, mask=inside).to(tl.float32) + offset
+    u = x * scale
+    u = tl.where(u > LARGE, LARGE, u)  # not minimum, which drops NaN
+    if POWER == 0:
+        y = constant * tl.exp2(-LOG2_E * rate / scale * u)
+    elif POWER > 0:
+        base = u * tl.exp2(-LOG2_E * u)
+        y = constant * base
+        for _ in tl.static_range(POWER - 1):
+            y *= base
+    elif POWER == BUMP:
+        y = constant * tl.exp2(-LOG2_E * u * u)
+    else:
+        y = tl.exp2(p * tl.log2(u) - decay * (u - 1) + log2_peak)
+    if POWER != BUMP:
+        y = tl.where(x <= 0, 0.0, y)
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def backward(
+    x_ptr, grad_ptr, out_ptr, size, offset, scale, p, decay, log2_peak, constant, rate, lowest,
+    POWER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    x = tl.load(x_ptr + at, mask=inside).to(tl.float32) + offset
+    grad = tl.load(grad_ptr + at, mask=inside).to(tl.float32)
+    u = x * scale
+    u = tl.where(u > LARGE, LARGE, u)
+    if POWER == 0:
+        slope = -rate * constant * tl.exp2(-LOG2_E * rate / scale * u)
+    elif POWER > 0:
+        fall = tl.exp2(-LOG2_E * u)
+        slope = rate * constant * fall * (1 - u)
+        for _ in tl.static_range(POWER - 1):
+            slope *= u * fall
+    elif POWER == BUMP:
+        slope = -2 * rate * constant * u * tl.exp2(-LOG2_E * u * u)
+    else:
+        u = tl.where(u < lowest, lowest, u)
+        slope = tl.exp2((p - 1) * tl.log2(u) - decay * (u - 1) + log2_peak) * scale * (p - decay / LOG2_E * u)
+    if POWER != BUMP:
+        slope = tl.where(x <= 0, 0.0, slope)
+    tl.store(out_ptr + at, (grad * slope).to(out_ptr.dtype.element_ty), mask=inside)
