@@ -106,11 +106,19 @@ def measure(device: str, dtype: torch.dtype, size: int, rounds: int, reference: 
         memory = {name: peak_bytes(function, x, grad) for name, function in candidates(device).items()}
         for name, row in rows.items():
             row["peak_memory"] = memory[name] / memory["F.gelu"]
-    return {"dtype": str(dtype).removeprefix("torch."), "size": size, "rounds": rounds, "reference": reference, "rows": rows}
+    return {
+        "dtype": str(dtype).removeprefix("torch."),
+        "size": size,
+        "rounds": rounds,
+        "reference": reference,
+        "rows": rows,
+    }
 
 
 def show(table: dict[str, Any]) -> None:
-    print(f"\n{table['size']:,} elements, {table['dtype']}, ratios to {table['reference']} (median of {table['rounds']})")
+    print(
+        f"\n{table['size']:,} elements, {table['dtype']}, ratios to {table['reference']} (median of {table['rounds']})"
+    )
     memory = "peak_memory" in next(iter(table["rows"].values()))
     print(f"{'':20}{'forward':>10}{'fwd+bwd':>10}{'memory/gelu' if memory else '':>13}")
     for name, row in table["rows"].items():
@@ -133,7 +141,11 @@ def main() -> None:
     for table in tables:
         show(table)
     if arguments.json:
-        content = {"command": "benchmarks/activations.py", "environment": environment(arguments.device), "tables": tables}
+        content = {
+            "command": "benchmarks/activations.py",
+            "environment": environment(arguments.device),
+            "tables": tables,
+        }
         print(f"\nwrote {write_json(arguments.json, content)}")
 
 

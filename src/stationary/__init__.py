@@ -28,5 +28,6 @@ from stationary.activations import sincos as sincos
 from stationary.activations import sine as sine
 from stationary.activations import step as step
 from stationary.activations import triangle_wave as triangle_wave
+from stationary.initialization import init_stationary_ as init_stationary_
 
 __version__ = "0.1.0"

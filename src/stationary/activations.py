@@ -64,13 +64,15 @@ def matern(
     _check_surrogate(surrogate, nu)
     if not isinstance(nu, Tensor) and math.isinf(nu):
         return rbf(x, lengthscale, variance)
-    plain_numbers = not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
-    twin = _matern_twin(nu, lengthscale, variance, centered) if plain_numbers and dim == 1 and surrogate is None else None
+    has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
+    twin = partial(_matern_twin, nu, lengthscale, variance, centered) if has_twin else None
     plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate)
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
 
-def exponential(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0, *, surrogate: float | None = None) -> Tensor:
+def exponential(
+    x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0, *, surrogate: float | None = None
+) -> Tensor:
     """The Matérn-1/2 activation: a step that decays exponentially."""
     return matern(x, 0.5, lengthscale, variance, surrogate=surrogate)
 
@@ -92,7 +94,8 @@ def _matern(
     floor = _slope_floor(nu, lengthscale)
     slope = exp(log_peak + p * log(floor / centre) - nu * (floor / centre - 1)) * (p / floor - rate)
     p, n, scale, log2_peak, offset, floor, slope = (
-        a.to(x.dtype) if isinstance(a, Tensor) else a for a in (p, nu * LOG2_E, 1 / centre, log_peak * LOG2_E, centre, floor, slope)
+        a.to(x.dtype) if isinstance(a, Tensor) else a
+        for a in (p, nu * LOG2_E, 1 / centre, log_peak * LOG2_E, centre, floor, slope)
     )
     if centered:
         x = x + offset
@@ -106,7 +109,7 @@ def _matern(
     else:
         y = torch.exp2(exponent + n * u / 2) * _laguerre_function(u * (n / LOG2_E), p, (dim - 1) // 2)
     y = torch.where(positive, y, 0.0)
-    if surrogate is not None:
+    if surrogate is not None and not torch.compiler.is_exporting():
         return _with_slope(y, x, _blurred_exponential_slope(x, rate, variance, surrogate))
     return y + torch.where(steep, slope * (x - x.detach()), 0.0)
 
@@ -116,13 +119,13 @@ def _matern_twin(nu: float, lengthscale: float, variance: float, centered: bool)
     if math.isinf(nu):
         log_amplitude = math.log(2 / math.pi) / 4 + math.log(variance / lengthscale) / 2
         return MaternTwin(nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
-    rate = spectral.rate(nu, lengthscale)
+    rate = float(spectral.rate(nu, lengthscale))
     return MaternTwin(
         nu=nu,
         rate=rate,
-        log_amplitude=spectral.log_amplitude(nu, lengthscale) + math.log(variance) / 2,
+        log_amplitude=float(spectral.log_amplitude(nu, lengthscale)) + math.log(variance) / 2,
         offset=nu / rate if centered else 0.0,
-        floor=_slope_floor(nu, lengthscale),
+        floor=float(_slope_floor(nu, lengthscale)),
     )
 
 
@@ -134,7 +137,7 @@ def _slope_floor(nu: Number, lengthscale: Number) -> Number:
 
 
 def _laguerre_function(y: Tensor, alpha: Number, degree: int) -> Tensor:
-    """e^(-y/2) 1F1(-degree; alpha + 1; y): a Laguerre polynomial by its recurrence, scaled so that it never overflows."""
+    """e^(-y/2) 1F1(-degree; alpha + 1; y): a Laguerre polynomial by recurrence, scaled so that nothing overflows."""
     previous, current = torch.zeros_like(y), torch.exp2(-LOG2_E / 2 * y)
     for n in range(degree):
         previous, current = current, ((2 * n + 1 + alpha - y) * current - n * previous) / (n + 1 + alpha)
@@ -144,10 +147,14 @@ def _laguerre_function(y: Tensor, alpha: Number, degree: int) -> Tensor:
 def _blurred_exponential_slope(x: Tensor, rate: Number, variance: Number, width: float) -> Tensor:
     """The derivative of E[sigma(x + e)], e ~ N(0, width^2), for nu = 1/2.
 
-    The blurred function is sqrt(2 rate) e^(-rate x + (rate width)^2 / 2) Phi(x / width - rate width).
+    The blurred function is sqrt(2 rate) e^(-rate x + (rate width)^2 / 2) Phi(x / width - rate width); each tail of Phi
+    is written so that no factor overflows.
     """
-    log_tail = torch.special.log_ndtr(x / width - rate * width)
-    blurred = torch.exp(-rate * x + (rate * width) ** 2 / 2 + log_tail)
+    z = (rate * width - x / width) / math.sqrt(2)
+    left = torch.exp(-0.5 * (x / width).square()) * torch.special.erfcx(z.clamp(min=0.0))
+    start = rate * width**2  # where z = 0
+    right = torch.exp(-rate * (x.clamp(min=start) - start / 2)) * torch.special.erfc(z.clamp(max=0.0))
+    blurred = torch.where(x < start, left, right) / 2
     return sqrt(2 * rate * variance) * (_normal_density(x, width) - rate * blurred)
 
 
@@ -161,8 +168,8 @@ def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     """
     check_finite("lengthscale", lengthscale)
     check_finite("variance", variance)
-    plain_numbers = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
-    twin = _matern_twin(math.inf, lengthscale, variance, centered=False) if plain_numbers else None
+    has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
+    twin = partial(_matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
     return elementwise(_rbf, x, lengthscale, variance, twin=twin)
 
 
@@ -174,7 +181,7 @@ def _rbf(x: Tensor, lengthscale: Number, variance: Number) -> Tensor:
 
 def erf(x: Tensor) -> Tensor:
     """The error function, a sigmoid from -1 to 1."""
-    return torch.erf(x)
+    return elementwise(torch.erf, x)
 
 
 def step(x: Tensor, *, surrogate: float | None = None) -> Tensor:
@@ -191,7 +198,9 @@ def step(x: Tensor, *, surrogate: float | None = None) -> Tensor:
 
 def _step(x: Tensor, surrogate: float | None) -> Tensor:
     y = torch.where(x.isnan(), x, (x > 0).to(x.dtype))
-    return y if surrogate is None else _with_slope(y, x, _normal_density(x, surrogate))
+    if surrogate is None or torch.compiler.is_exporting():
+        return y
+    return _with_slope(y, x, _normal_density(x, surrogate))
 
 
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
@@ -205,7 +214,7 @@ def cosine(x: Tensor, frequency: float = 1.0) -> Tensor:
 
 
 def sincos(x: Tensor, frequency: float = 1.0) -> Tensor:
-    """sin(frequency x) + cos(frequency x): with Gaussian weights its kernel is exactly stationary, whatever the bias."""
+    """sin(frequency x) + cos(frequency x): with Gaussian weights its kernel is exactly stationary for any bias."""
     return _periodic(_sincos, x, frequency)
 
 
@@ -299,7 +308,13 @@ class Matern(nn.Module):
                 f"learnable needs a finite nu and no surrogate, got nu={nu!r}, surrogate={surrogate!r}; "
                 "use RBF(learnable=True) for nu = inf, or start from nu = 0.6 instead of a surrogate"
             )
-        self.variance, self.learnable, self.centered, self.dim, self.surrogate = variance, learnable, centered, dim, surrogate
+        self.variance, self.learnable, self.centered, self.dim, self.surrogate = (
+            variance,
+            learnable,
+            centered,
+            dim,
+            surrogate,
+        )
         if learnable:
             self.log_nu, self.log_lengthscale = _log_parameter(nu), _log_parameter(lengthscale)
         else:
@@ -457,4 +472,6 @@ def _log_parameter(value: float) -> nn.Parameter:
 
 def _repr(**attributes: object) -> str:
     """The attributes as the arguments that would make the module again, tensors as their numbers."""
-    return ", ".join(f"{k}={v.item() if isinstance(v, Tensor) else v!r}" for k, v in attributes.items() if v not in (None, False))
+    return ", ".join(
+        f"{k}={v.item() if isinstance(v, Tensor) else v!r}" for k, v in attributes.items() if v not in (None, False)
+    )

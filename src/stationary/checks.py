@@ -12,14 +12,14 @@ def check_positive(name: str, value: Any, hint: str = "") -> None:
     if isinstance(value, Tensor):
         return
     rule = f"{name} must be a positive number, got {value!r}" + (f"; {hint}" if hint else "")
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(rule)
-    if math.isnan(value) or value <= 0:
+    if math.isnan(float(value)) or value <= 0:
         raise ValueError(rule)
 
 
 def check_finite(name: str, value: Any, hint: str = "") -> None:
     """Raise unless value is a positive finite number."""
     check_positive(name, value, hint)
-    if not isinstance(value, Tensor) and math.isinf(value):
+    if not isinstance(value, Tensor) and math.isinf(float(value)):
         raise ValueError(f"{name} must be finite, got {value!r}" + (f"; {hint}" if hint else ""))

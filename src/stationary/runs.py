@@ -1,17 +1,27 @@
-"""What every stored result needs: where it came from, and a write that cannot be half done."""
+"""The run store: one folder for each configuration, with where its result came from, never half written."""
 
+import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Arrays = dict[str, np.ndarray[Any, Any]]
 
 PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "matplotlib")
 
@@ -49,6 +59,52 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
 def write_json(path: Path, content: Any) -> Path:
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return write_atomically(path, lambda file: file.write(text.encode()))
+
+
+class RunStore:
+    """Results below a folder, each named by its experiment, the experiment's version and the configuration's hash."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, experiment: str, version: int, config: Any) -> Path:
+        text = json.dumps([experiment, version, _plain(config)], sort_keys=True)
+        return self.root / experiment / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def load(self, experiment: str, version: int, config: Any) -> Arrays | None:
+        """The arrays of a finished run, or None."""
+        path = self.folder(experiment, version, config) / "result.npz"
+        if not path.exists():
+            return None
+        with np.load(path) as archive:
+            return dict(archive)
+
+    def save(self, experiment: str, version: int, config: Any, arrays: Arrays) -> Path:
+        """Store a finished run; the result is written last, so a run with a result is whole."""
+        folder = self.folder(experiment, version, config)
+        write_json(folder / "config.json", {"experiment": experiment, "version": version, "config": _plain(config)})
+        write_json(folder / "environment.json", environment())
+        return write_atomically(folder / "result.npz", partial(_write_arrays, arrays))
+
+
+def save_figure(path: Path, figure: "Figure") -> list[Path]:
+    """Write a matplotlib figure as PNG and SVG."""
+    return [
+        write_atomically(path.with_suffix(f".{kind}"), partial(figure.savefig, format=kind, dpi=160))
+        for kind in ("png", "svg")
+    ]
+
+
+def _write_arrays(arrays: Arrays, file: IO[bytes]) -> None:
+    np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """A configuration as JSON takes it; infinity becomes a string, since JSON has none."""
+    return {
+        name: [str(v) if v == math.inf else v for v in value] if isinstance(value, tuple) else value
+        for name, value in asdict(config).items()
+    }
 
 
 def _version(package: str) -> str | None:

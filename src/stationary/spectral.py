@@ -1,7 +1,7 @@
 """The constants behind the Matérn activation: rate, amplitude, spectral density, transfer function.
 
 Every function takes Python floats or tensors, so that a learnable ``nu`` or ``lengthscale`` gets its gradient
-(the digamma terms come from ``torch.lgamma``).
+(the digamma terms come from differentiating log Gamma).
 """
 
 import math
@@ -13,14 +13,37 @@ from torch import Tensor
 Number = float | Tensor
 
 
-def _elementary(on_float: Callable[[float], float], on_tensor: Callable[[Tensor], Tensor]) -> Callable[[Number], Number]:
+def _elementary(
+    on_float: Callable[[float], float], on_tensor: Callable[[Tensor], Tensor]
+) -> Callable[[Number], Number]:
     return lambda a: on_tensor(a) if isinstance(a, Tensor) else on_float(a)
 
 
 sqrt = _elementary(math.sqrt, torch.sqrt)
 exp = _elementary(math.exp, torch.exp)
 log = _elementary(math.log, torch.log)
-lgamma = _elementary(math.lgamma, torch.lgamma)
+
+
+def _lgamma_of_tensor(z: Tensor) -> Tensor:
+    """log Gamma(z), z > 0, by Stirling's series at z + 8, to float64 rounding. ONNX has no log Gamma and no digamma."""
+    shifted = z + 8
+    product = z
+    for k in range(1, 8):
+        product = product * (z + k)
+    series = sum(c / shifted**n for n, c in STIRLING)
+    return (shifted - 0.5) * torch.log(shifted) - shifted + 0.5 * math.log(2 * math.pi) + series - torch.log(product)
+
+
+STIRLING = (
+    (1, 1 / 12),
+    (3, -1 / 360),
+    (5, 1 / 1260),
+    (7, -1 / 1680),
+    (9, 1 / 1188),
+    (11, -691 / 360360),
+    (13, 1 / 156),
+)
+lgamma = _elementary(math.lgamma, _lgamma_of_tensor)
 
 
 def precise(a: Number) -> Number:

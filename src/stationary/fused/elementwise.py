@@ -30,7 +30,7 @@ class Twin(Protocol):
         """The whole activation as one differentiable kernel on the device of x, or None where there is none."""
 
 
-def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Twin | None = None) -> Tensor:
+def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin] | None = None) -> Tensor:
     """Apply ``plain(x, *parameters)``, in float32 for half precision, keeping only the inputs for backward.
 
     The compiler, ``torch.export``, ``torch.func`` and forward-mode differentiation get the plain definition.
@@ -39,16 +39,17 @@ def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Twin | None 
         plain: an element-wise function of a float32 or float64 tensor; the definition of record.
         x: any floating-point tensor.
         parameters: numbers, or tensors that broadcast against x and get gradients too.
-        twin: a faster version of ``plain`` with just these parameters, where there is one.
+        twin: makes a faster version of ``plain`` with just these parameters, where there is one.
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
         got = f"{x.dtype} tensor" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be a floating-point tensor, got {got}; convert it with torch.as_tensor(x).float()")
     if torch.compiler.is_compiling() or _is_transformed(x, *parameters):
         return _in_compute_dtype(plain, x, *parameters)
-    if twin is not None and (result := twin.on_device(x)) is not None:
+    fast = twin() if twin else None
+    if fast is not None and (result := fast.on_device(x)) is not None:
         return result
-    return _Elementwise.apply(plain, twin, x, *parameters)
+    return _Elementwise.apply(plain, fast, x, *parameters)
 
 
 def _is_transformed(*inputs: Number) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 LOG2_E = math.log2(math.e)
-HAS_TRITON = find_spec("triton") is not None
+HAS_TRITON = find_spec("triton") is not None and torch.version.hip is None
 MAX_POWER = 8  # beyond, rounding errors of repeated multiplication would show in float32
 GENERAL, BUMP = -1, -2  # in place of the power: any other nu, and nu = inf
 SMALL, LARGE = 1e-30, 1e30  # u outside of this range changes no value; inside it no float32 intermediate overflows
@@ -41,7 +41,7 @@ class MaternTwin:
 
     @cached_property
     def power(self) -> int:
-        """p where it is a small integer, else GENERAL or BUMP."""
+        """P where it is a small integer, else GENERAL or BUMP."""
         if math.isinf(self.nu):
             return BUMP
         p = self.nu - 0.5
@@ -49,7 +49,7 @@ class MaternTwin:
 
     @cached_property
     def scale(self) -> float:
-        """u = scale x; u = 1 is the peak where p is a small integer, else the centre of mass; for nu = inf the width."""
+        """u = scale x; u = 1 is the peak where p is a small integer, the centre of mass for any other finite nu."""
         if self.power == BUMP:
             return self.rate
         return self.rate / (self.power if self.power > 0 else self.nu)

@@ -1,0 +1,33 @@
+"""Tests that need a C++ compiler, Chromium or a GPU skip where there is none.
+
+``STATIONARY_REQUIRE="compiler chromium"`` turns the skips of those kinds into failures: continuous integration sets it.
+"""
+
+import os
+import shutil
+
+import pytest
+import torch
+
+NEEDS = {
+    "compiler": (
+        lambda: shutil.which("c++") or shutil.which("g++") or shutil.which("clang++"),
+        "no C++ compiler found",
+    ),
+    "chromium": (lambda: shutil.which("chromium") or shutil.which("chromium-browser"), "no Chromium found"),
+    "gpu": (torch.cuda.is_available, "no CUDA GPU found"),
+}
+
+
+def pytest_runtest_setup(item):
+    for marker, (found, reason) in NEEDS.items():
+        if item.get_closest_marker(marker) and not found():
+            if marker in os.environ.get("STATIONARY_REQUIRE", "").split():
+                pytest.fail(f"{reason}, but STATIONARY_REQUIRE names {marker}")
+            pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _same_randomness():
+    torch.manual_seed(0)
+    torch._dynamo.reset()

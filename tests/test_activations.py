@@ -1,0 +1,410 @@
+"""The contract of every activation, over one list: add an entry and it gets every test."""
+
+import copy
+import math
+import pickle
+from dataclasses import dataclass
+from functools import partial
+
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+import stationary as st
+from stationary.activations import ACTIVATIONS
+
+INF, NAN = math.inf, math.nan
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An activation, its limits at -inf and inf (None: there is none), and where its slope jumps."""
+
+    build: partial
+    limits: tuple = (0.0, 0.0)
+    kinks: tuple = (0.0,)
+    smooth: bool = False  # twice differentiable away from the kinks, and everywhere at |x| < 4
+    frequency: float = 1.0
+
+
+def matern(nu, centered=False, **options):
+    shift = 0.0 if math.isinf(nu) or not centered else -math.sqrt(nu / 2)
+    return Case(partial(st.Matern, nu, centered=centered, **options), kinks=(shift,), smooth="surrogate" not in options)
+
+
+def periodic(kind, frequency=1.0, kinks=()):
+    return Case(partial(kind, frequency), (None, None), kinks, smooth=not kinks, frequency=frequency)
+
+
+QUARTERS = tuple(math.pi / 2 * k for k in range(-4, 5))
+ALL_ACTIVATIONS = {
+    **{f"matern-{nu}": matern(nu) for nu in (0.3, 0.5, 0.8, 1.0, 1.5, 2.2, 2.5, 3.5, 8.5, 10.0, 50.0, INF)},
+    **{f"matern-{nu}-centered": matern(nu, centered=True) for nu in (0.3, 0.5, 1.5, 2.2, 2.5, 50.0)},
+    **{f"matern-{nu}-dim{dim}": matern(nu, dim=dim) for nu, dim in ((0.5, 3), (1.5, 3), (2.2, 5), (2.5, 21))},
+    "matern-2.5-dim3-centered": matern(2.5, dim=3, centered=True),
+    "matern-0.5-surrogate": matern(0.5, surrogate=0.1),
+    "matern-2.2-learnable": matern(2.2, learnable=True),
+    "matern-0.8-learnable-centered": matern(0.8, learnable=True, centered=True),
+    "rbf": Case(partial(st.RBF, 0.5, 2.0), kinks=(), smooth=True),
+    "rbf-learnable": Case(partial(st.RBF, 0.5, learnable=True), kinks=(), smooth=True),
+    "erf": Case(partial(st.Erf), (-1.0, 1.0), kinks=(), smooth=True),
+    "step": Case(partial(st.Step), (0.0, 1.0)),
+    "step-surrogate": Case(partial(st.Step, surrogate=0.2), (0.0, 1.0)),
+    "relu": Case(partial(st.ReLU), (0.0, INF), smooth=True),
+    "leaky_relu": Case(partial(st.LeakyReLU), (-INF, INF), smooth=True),
+    "sine": periodic(st.Sine),
+    "siren": periodic(st.Sine, 30.0),
+    "cosine": periodic(st.Cosine, 2.0),
+    "sincos": periodic(st.SinCos),
+    "triangle_wave": periodic(st.TriangleWave, kinks=QUARTERS),
+    "periodic_relu": periodic(st.PeriodicReLU, kinks=QUARTERS),
+}
+each = pytest.mark.parametrize("case", ALL_ACTIVATIONS.values(), ids=ALL_ACTIVATIONS)
+exact_gradient = {name: case for name, case in ALL_ACTIVATIONS.items() if "surrogate" not in name}
+each_exact = pytest.mark.parametrize("case", exact_gradient.values(), ids=exact_gradient)
+
+
+def away_from_kinks(case, n=60, distance=0.02, bound=4.0):
+    """Inputs at which finite differences do not cross a kink, nor see the floored slope."""
+    x = torch.empty(n, dtype=torch.float64).uniform_(-bound, bound)
+    for kink in case.kinks:
+        x = x[(x - kink).abs() > distance]
+    return x.requires_grad_()
+
+
+# Values at the edges of the number range
+
+
+@each
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_finite_input_gives_finite_value_and_gradient(case, dtype):
+    info = torch.finfo(dtype)
+    largest = info.max if case.frequency == 1 else info.max / (2 * case.frequency)  # frequency |x| must be finite
+    magnitudes = torch.tensor(
+        [0.0, info.smallest_normal * info.eps, info.smallest_normal, info.eps, 1e-3, 0.1, 1.0, 7.0, 30.0, 1e3, largest],
+        dtype=torch.float64,
+    )
+    x = torch.cat([magnitudes, -magnitudes]).to(dtype).requires_grad_()
+    y = case.build()(x)
+    y.backward(torch.ones_like(y))
+    assert y.dtype == dtype and y.isfinite().all(), list(zip(x.tolist(), y.tolist(), strict=True))
+    assert x.grad.isfinite().all(), list(zip(x.tolist(), x.grad.tolist(), strict=True))
+
+
+@each
+@pytest.mark.parametrize("plain", [False, True], ids=["eager", "plain definition"])
+def test_limits_and_nan(case, plain):
+    x = torch.tensor([-INF, INF, NAN])
+    activation = case.build()
+    y = (torch.func.vmap(activation)(x) if plain else activation(x)).detach()
+    for value, limit in zip(y[:2].tolist(), case.limits, strict=True):
+        assert math.isnan(value) if limit is None else value == limit
+    assert y[2].isnan()
+
+
+@each
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_low_precision_agrees_with_float64_to_its_rounding(case, dtype):
+    x = away_from_kinks(case, 2000).detach().to(dtype)
+    for kink in case.kinks:
+        x = x[(x.double() - kink).abs() > 0.01]
+    activation = case.build()
+    low = x.clone().requires_grad_()
+    high = x.double().requires_grad_()
+    y, exact = activation(low), activation(high)
+    y.backward(torch.ones_like(y))
+    exact.backward(torch.ones_like(exact))
+    # One rounding of the result, and a few of float32 in an exponent of up to 100 and in a phase of frequency |x|.
+    inner = 30 * torch.finfo(torch.float32).eps
+    slack = inner * max(1.0, case.frequency)
+    rounding = torch.finfo(dtype).eps / 2
+    assert_close(y.double(), exact, rounding, slack * (1 + exact.abs().max()))
+    # A slope near a singularity amplifies the rounding of x + shift.
+    assert_close(low.grad.double(), high.grad, rounding + 100 * inner, slack * (1 + high.grad.abs().max()))
+
+
+def assert_close(actual, expected, rtol, atol):
+    expected = expected.detach()
+    excess = (actual.detach() - expected).abs() - (rtol * expected.abs() + atol)
+    assert excess.max() <= 0, f"{excess.max():.2e} over the tolerance"
+
+
+# Derivatives
+
+
+@each_exact
+def test_gradients(case):
+    """Reverse mode in eager (the fused version) and forward mode (the plain definition) against finite differences."""
+    activation, x = case.build().double(), away_from_kinks(case)
+    assert gradcheck(activation, x, check_forward_ad=True)
+
+
+@each_exact
+def test_second_derivatives(case):
+    if not case.smooth:
+        pytest.skip("its second derivative is 0 or does not exist")
+    x = away_from_kinks(case, distance=0.1)
+    assert gradgradcheck(case.build().double(), x)
+
+
+@each
+def test_plain_definition_agrees_with_the_fused_version(case):
+    activation, x = case.build().double(), away_from_kinks(case, 500).detach()
+    y = activation(x)
+    torch.testing.assert_close(torch.func.vmap(activation)(x), y, rtol=1e-13, atol=1e-14)
+    _, tangent = torch.func.jvp(activation, (x,), (torch.ones_like(x),))
+    reverse = x.clone().requires_grad_()
+    activation(reverse).sum().backward()
+    torch.testing.assert_close(tangent, reverse.grad, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(activation))(x), reverse.grad, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.6, 0.8, 1.0, 1.4])
+def test_infinite_slope_is_taken_at_the_floor(nu):
+    lengthscale = 2.0
+    floor = torch.tensor([1e-3 * lengthscale], dtype=torch.float64, requires_grad=True)
+    st.matern(floor, nu, lengthscale).backward()
+    x = torch.tensor([1e-300, 1e-9, 1e-3 * lengthscale * 0.999], dtype=torch.float64, requires_grad=True)
+    st.matern(x, nu, lengthscale).sum().backward()
+    torch.testing.assert_close(x.grad, floor.grad.expand(3), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.7, 1.5, 2.2, 2.5, 10.0])
+@pytest.mark.parametrize("options", [{}, {"centered": True}, {"dim": 3}], ids=str)
+def test_gradient_of_nu_lengthscale_and_variance(nu, options):
+    x = torch.rand(7, 3, dtype=torch.float64) * 4 + 0.1
+    parameters = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (nu, 0.7, 1.3)]
+    function = partial(st.matern, **options)
+    assert gradcheck(function, (x.requires_grad_(), *parameters), check_forward_ad=True)
+    assert gradgradcheck(function, (x, *parameters))
+
+
+def test_parameters_per_feature():
+    x = torch.rand(5, 3, dtype=torch.float64).requires_grad_()
+    nu = torch.tensor([1.6, 2.0, 3.3], dtype=torch.float64, requires_grad=True)
+    columns = torch.stack([st.matern(x[:, i], nu[i].item()) for i in range(3)], 1)
+    torch.testing.assert_close(st.matern(x, nu), columns)
+    assert gradcheck(st.matern, (x, nu))
+
+
+def test_learnable_parameters_recover_a_known_activation():
+    x = torch.linspace(-1, 6, 400)
+    target = st.matern(x, 3.0, 1.5)
+    activation = st.Matern(nu=1.8, lengthscale=0.7, learnable=True)
+    optimizer = torch.optim.Adam(activation.parameters(), 0.02)
+    for _ in range(800):
+        optimizer.zero_grad()
+        (activation(x) - target).square().sum().backward()
+        optimizer.step()
+    assert activation.nu.item() == pytest.approx(3.0, abs=0.05)
+    assert activation.lengthscale.item() == pytest.approx(1.5, abs=0.02)
+
+
+# A network behind a jump
+
+
+@pytest.mark.parametrize(
+    ("plain", "with_surrogate"),
+    [
+        (st.Step(), st.Step(surrogate=0.3)),
+        (st.Matern(0.5, lengthscale=30.0), st.Matern(0.5, lengthscale=30.0, surrogate=0.3)),
+    ],
+    ids=["step", "matern-1/2"],
+)
+def test_a_network_that_fails_without_a_surrogate_learns_with_it(plain, with_surrogate):
+    """Two layers, the first of which must move its thresholds to the data: they start where no point is."""
+    losses = {}
+    x = torch.linspace(0, 1, 200)[:, None]
+    target = (x > 0.3).float() - (x > 0.7).float()
+    for name, activation in (("plain", plain), ("surrogate", with_surrogate)):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(1, 8), activation, nn.Linear(8, 1))
+        with torch.no_grad():
+            network[0].weight.fill_(1.0)
+            network[0].bias.copy_(torch.linspace(0.05, 0.5, 8))  # thresholds at x < 0
+        optimizer = torch.optim.Adam(network.parameters(), 0.02)
+        for _ in range(1500):
+            optimizer.zero_grad()
+            loss = (network(x) - target).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses[name] = loss.item()
+    constant = target.var().item()
+    assert losses["plain"] > 0.5 * constant
+    assert losses["surrogate"] < 0.1 * constant
+
+
+def test_surrogate_gradient_is_that_of_the_blurred_function():
+    width, x = 0.3, torch.linspace(-2, 3, 11, dtype=torch.float64, requires_grad=True)
+    for function in (partial(st.step, surrogate=width), partial(st.exponential, lengthscale=0.5, surrogate=width)):
+        (gradient,) = torch.autograd.grad(function(x).sum(), x)
+        noise = torch.special.ndtri((torch.arange(400_000, dtype=torch.float64) + 0.5) / 400_000) * width
+        blurred = lambda z: function((z[:, None] + noise).detach()).mean(1)
+        difference = (blurred(x + 1e-2) - blurred(x - 1e-2)).detach() / 2e-2
+        torch.testing.assert_close(gradient, difference, rtol=2e-3, atol=2e-3)
+
+
+# Compilers, exporters, other modes
+
+
+@each
+def test_compiles_as_one_graph(case):
+    check_compiled(case, "aot_eager")
+
+
+@pytest.mark.compiler
+@pytest.mark.slow
+@each
+def test_compiles_with_inductor(case):
+    check_compiled(case, "inductor")
+
+
+def check_compiled(case, backend):
+    activation = case.build()
+    x = away_from_kinks(case, 300).detach().float()
+    eager, compiled = x.clone().requires_grad_(), x.clone().requires_grad_()
+    expected = activation(eager)
+    y = torch.compile(activation, fullgraph=True, backend=backend)(compiled)
+    torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+    expected.sum().backward()
+    y.sum().backward()
+    torch.testing.assert_close(compiled.grad, eager.grad, rtol=1e-4, atol=1e-4)
+
+
+@each
+def test_exports(case):
+    activation, x = case.build().eval(), torch.linspace(-3, 3, 50)
+    program = torch.export.export(activation, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
+    longer = torch.linspace(-4, 4, 81)
+    torch.testing.assert_close(program.module()(longer), activation(longer), rtol=1e-5, atol=1e-5)
+
+
+@each
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_onnx_runs_the_same(case, tmp_path):
+    activation, x = case.build().eval(), torch.linspace(-3, 3, 50)[:, None]
+    path = tmp_path / "activation.onnx"
+    torch.onnx.export(activation, (x,), path, dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(y), activation(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+@each
+def test_autocast(case):
+    network = nn.Sequential(nn.Linear(4, 16), case.build(), nn.Linear(16, 2))
+    x = torch.randn(8, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = network(x)
+        y.float().square().mean().backward()
+    assert y.dtype == torch.bfloat16 and y.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
+
+
+@each
+def test_copies_and_state(case, tmp_path):
+    activation, x = case.build(), torch.linspace(-2, 2, 20)
+    for parameter in activation.parameters():
+        parameter.data += 0.3
+    expected = activation(x)
+    fresh = case.build()
+    fresh.load_state_dict(activation.state_dict())
+    for twin in (copy.deepcopy(activation), pickle.loads(pickle.dumps(activation)), fresh):
+        assert torch.equal(twin(x), expected)
+    assert type(activation).__name__ in repr(activation)
+
+
+@each
+def test_shapes_and_layouts(case):
+    activation = case.build()
+    assert activation(torch.empty(0, 3)).shape == (0, 3)
+    assert activation(torch.tensor(0.5)).shape == ()
+    x = torch.randn(6, 8, 5, 7)
+    for layout in (x.transpose(0, 2), x[:, ::2], x.to(memory_format=torch.channels_last), x[0].expand(3, 8, 5, 7)):
+        layout = layout.detach().requires_grad_()
+        contiguous = layout.detach().contiguous().requires_grad_()
+        y, expected = activation(layout), activation(contiguous)
+        torch.testing.assert_close(y, expected)
+        (weights := torch.randn(y.shape)).requires_grad_(False)
+        (y * weights).sum().backward()
+        (expected * weights).sum().backward()
+        torch.testing.assert_close(layout.grad, contiguous.grad)
+    channels_last = x.to(memory_format=torch.channels_last)
+    assert activation(channels_last).is_contiguous(memory_format=torch.channels_last)
+
+
+@each
+def test_does_not_write_to_its_input(case):
+    x = torch.randn(100)
+    before = x.clone()
+    case.build()(x)
+    assert torch.equal(x, before)
+
+
+# Names and bad input
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_by_name(name):
+    assert isinstance(st.activation(name), nn.Module)
+
+
+def test_names_mean_what_they_say():
+    x = torch.linspace(-2, 3, 30)
+    assert torch.equal(st.activation("matern32")(x), st.matern(x, 1.5))
+    assert torch.equal(st.activation("exponential")(x), st.exponential(x))
+    assert torch.equal(st.activation("matern12")(x), st.matern(x, 0.5))
+    assert torch.equal(st.activation("siren")(x), torch.sin(30 * x))
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"matern32.*periodic_relu.*'mattern32'"):
+        st.activation("mattern32")
+
+
+@pytest.mark.parametrize("argument", ["nu", "lengthscale", "variance"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (0, ValueError),
+        (-1.5, ValueError),
+        (NAN, ValueError),
+        ("1", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+    ],
+)
+@pytest.mark.parametrize("call", [st.Matern, partial(st.matern, torch.zeros(1))], ids=["module", "function"])
+def test_bad_matern_parameters(call, argument, value, error):
+    with pytest.raises(error, match=f"{argument} must be a positive number, got {value!r}"):
+        call(**{argument: value})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: st.Matern(lengthscale=INF), "lengthscale must be finite, got inf"),
+        (lambda: st.RBF(0), "lengthscale must be a positive number, got 0"),
+        (lambda: st.Sine(-1), "frequency must be a positive number, got -1"),
+        (lambda: st.sine(torch.zeros(1), NAN), "frequency must be a positive number, got nan"),
+        (lambda: st.Matern(dim=2), "dim must be an odd positive integer, got 2: for even dim"),
+        (lambda: st.matern(torch.zeros(1), dim=0), "dim must be an odd positive integer, got 0"),
+        (lambda: st.Matern(1.5, surrogate=0.1), "surrogate is only for the jump at nu = 1/2, got nu = 1.5"),
+        (lambda: st.Step(surrogate=-1), "surrogate must be a positive number, got -1"),
+        (lambda: st.Matern(INF, learnable=True), "learnable needs a finite nu and no surrogate, got nu=inf"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("x", [torch.arange(3), torch.zeros(2, dtype=torch.complex64), [1.0], 1.0, "x"])
+@pytest.mark.parametrize("function", [st.matern, st.rbf, st.step, st.sine, st.erf])
+def test_input_must_be_a_floating_point_tensor(function, x):
+    with pytest.raises(TypeError, match="x must be a floating-point tensor"):
+        function(x)

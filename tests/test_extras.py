@@ -1,0 +1,35 @@
+import subprocess
+import sys
+
+import pytest
+
+from stationary.extras import extra
+
+
+def test_a_missing_extra_is_named():
+    with (
+        pytest.raises(ImportError, match=r"no_such_module is not installed.*pip install 'stationary\[gp\]'"),
+        extra("gp"),
+    ):
+        import no_such_module  # noqa: F401
+
+
+@pytest.mark.parametrize("module", ["stationary.cli", "stationary.plots"])
+def test_the_command_line_names_its_extra(module):
+    hidden = "import sys; sys.modules.update(matplotlib=None, typer=None, rich=None);"
+    run = subprocess.run([sys.executable, "-c", f"{hidden} import {module}"], capture_output=True, text=True)
+    assert "pip install 'stationary[experiments]'" in run.stderr
+
+
+def test_the_core_needs_only_torch_numpy_and_scipy():
+    script = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"matplotlib", "typer", "rich", "gpytorch", "sklearn", "pandas", "jinja2", "mpmath"}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Refuse())
+import torch, stationary as st
+st.Matern()(torch.randn(3))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
