@@ -148,7 +148,7 @@ def test_operator_survives_compile_and_export():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("centered", [False, True])
 def test_triton_agrees_with_float64(nu, dtype, centered):
-    nu = 0.6 if nu == 0.3 and centered else nu  # an unbounded value amplifies the rounding of x + shift without bound
+    nu = max(nu, 1.5) if centered else nu  # an infinite slope amplifies the rounding of x + shift without bound
     x = (4 * torch.randn(100_003, device="cuda")).to(dtype)
     info = torch.finfo(dtype)
     special = torch.tensor([0.0, math.inf, -math.inf, math.nan, info.max, -info.max, info.smallest_normal / 4])

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from stationary.spectral import Number
 
 PIECE = 2**16  # elements: 256 KiB of float32, which stays in the L2 cache of one core
-CUDA_PIECE = 2**26  # a GPU wants few large launches
+CUDA_PIECE = 2**22  # 16 MiB, which stays in the L2 cache of a large GPU and is worth a launch
 
 Plain = Callable[..., Tensor]
 

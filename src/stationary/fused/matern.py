@@ -7,7 +7,7 @@ sigma = 2^(p log2 u - nu log2(e) (u - 1) + log2 sigma(nu / rate)). For nu = inf,
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -130,10 +130,13 @@ def _power(base: Tensor, exponent: int) -> Tensor:
 # The operators survive compile and export as they are; on the CPU they are the twin, on CUDA the Triton kernels.
 
 
+_twin = lru_cache(maxsize=256)(MaternTwin)  # its constants are then computed once
+
+
 @custom_op("stationary::matern", mutates_args=())
 def matern_op(x: Tensor, nu: float, rate: float, log_amplitude: float, offset: float, floor: float) -> Tensor:
     """sigma(x), with the parameters of ``MaternTwin``."""
-    twin = MaternTwin(nu, rate, log_amplitude, offset, floor)
+    twin = _twin(nu, rate, log_amplitude, offset, floor)
     return torch.empty_like(x).copy_(twin.value(x.to(torch.promote_types(x.dtype, torch.float32))))
 
 
@@ -142,7 +145,7 @@ def matern_backward_op(
     grad: Tensor, x: Tensor, nu: float, rate: float, log_amplitude: float, offset: float, floor: float
 ) -> Tensor:
     """grad sigma'(x)."""
-    twin = MaternTwin(nu, rate, log_amplitude, offset, floor)
+    twin = _twin(nu, rate, log_amplitude, offset, floor)
     return torch.empty_like(x).copy_(twin.slope(x.to(torch.promote_types(x.dtype, torch.float32))).mul_(grad))
 
 
@@ -150,14 +153,14 @@ def matern_backward_op(
 def _(x: Tensor, *parameters: float) -> Tensor:
     from stationary.fused import triton_kernels
 
-    return triton_kernels.launch(triton_kernels.forward, MaternTwin(*parameters), x)
+    return triton_kernels.launch(triton_kernels.forward, _twin(*parameters), x)
 
 
 @matern_backward_op.register_kernel("cuda")
 def _(grad: Tensor, x: Tensor, *parameters: float) -> Tensor:
     from stationary.fused import triton_kernels
 
-    return triton_kernels.launch(triton_kernels.backward, MaternTwin(*parameters), x, grad)
+    return triton_kernels.launch(triton_kernels.backward, _twin(*parameters), x, grad)
 
 
 @matern_op.register_fake
@@ -178,7 +181,7 @@ def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _matern_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (x,) = ctx.saved_tensors
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        grad_x = grad * _differentiable_slope(x, MaternTwin(*ctx.parameters))
+        grad_x = grad * _differentiable_slope(x, _twin(*ctx.parameters))
     else:
         grad_x = matern_backward_op(grad, x, *ctx.parameters)
     return grad_x, *(None for _ in ctx.parameters)
