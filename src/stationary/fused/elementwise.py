@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from stationary.spectral import Number
 
 PIECE = 2**16  # elements: 256 KiB of float32, which stays in the L2 cache of one core
-CUDA_PIECE = 2**22  # 16 MiB, which stays in the L2 cache of a large GPU and is worth a launch
+CUDA_PIECE = 2**26  # a GPU wants few large launches
 
 Plain = Callable[..., Tensor]
 
@@ -26,8 +26,8 @@ class Twin(Protocol):
 
     def slope(self, x: Tensor) -> Tensor: ...
 
-    def on_device(self, x: Tensor) -> Tensor | None:
-        """The whole activation as one differentiable kernel on the device of x, or None where there is none."""
+    def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
+        """sigma(x), or grad sigma'(x) where grad is given, by one kernel on the device of x; None where there is none."""
 
 
 def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin] | None = None) -> Tensor:
@@ -46,10 +46,7 @@ def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[],
         raise TypeError(f"x must be a floating-point tensor, got {got}; convert it with torch.as_tensor(x).float()")
     if torch.compiler.is_compiling() or _is_transformed(x, *parameters):
         return _in_compute_dtype(plain, x, *parameters)
-    fast = twin() if twin else None
-    if fast is not None and (result := fast.on_device(x)) is not None:
-        return result
-    return _Elementwise.apply(plain, fast, x, *parameters)
+    return _Elementwise.apply(plain, twin() if twin else None, x, *parameters)
 
 
 def _is_transformed(*inputs: Number) -> bool:
@@ -86,6 +83,8 @@ class _Elementwise(torch.autograd.Function):
         ctx.numbers = [None if isinstance(p, Tensor) else p for p in parameters]
         ctx.whole = any(isinstance(p, Tensor) and p.dim() for p in parameters)  # they broadcast, so x stays whole
         ctx.plain, ctx.twin = plain, twin
+        if twin is not None and (whole := twin.on_device(x)) is not None:
+            return whole
         y = torch.empty_like(x)
         for x_piece, y_piece in _pieces(ctx.whole, x, y):
             compute = x_piece.to(_compute_dtype(x))
@@ -101,6 +100,9 @@ class _Elementwise(torch.autograd.Function):
         if torch.is_grad_enabled():
             return None, None, *_gradients(ctx.plain, inputs, needed, grad)
         if ctx.twin is not None:
+            grad_x = ctx.twin.on_device(x, grad)
+            if grad_x is not None:
+                return None, None, grad_x, *(None for _ in ctx.numbers)
             grad_x = torch.empty_like(x)
             for x_piece, grad_piece, out in _pieces(False, x, grad, grad_x):
                 out.copy_(ctx.twin.slope(x_piece.to(_compute_dtype(x))).mul_(grad_piece))

@@ -112,11 +112,13 @@ class MaternTwin:
     def _bump_argument(self, x: Tensor) -> Tensor:
         return (x * self.scale).clamp_(-math.sqrt(LARGE), math.sqrt(LARGE))
 
-    def on_device(self, x: Tensor) -> Tensor | None:
-        """The activation as one differentiable operator where that is faster: CUDA, float32 and half precision."""
+    def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
+        """sigma(x), or grad sigma'(x), by Triton for what it covers: CUDA, float32 and half precision."""
         if not x.is_cuda or x.dtype == torch.float64 or not HAS_TRITON:
             return None
-        return matern_op(x, self.nu, self.rate, self.log_amplitude, self.offset, self.floor)
+        from stationary.fused import triton_kernels
+
+        return triton_kernels.launch(self, x, *grad)
 
 
 def _power(base: Tensor, exponent: int) -> Tensor:
@@ -127,7 +129,7 @@ def _power(base: Tensor, exponent: int) -> Tensor:
     return rest.mul_(base) if exponent % 2 else rest
 
 
-# The operators survive compile and export as they are; on the CPU they are the twin, on CUDA the Triton kernels.
+# The same as operators, which survive compile and export as they are.
 
 
 _twin = lru_cache(maxsize=256)(MaternTwin)  # its constants are then computed once
@@ -136,8 +138,7 @@ _twin = lru_cache(maxsize=256)(MaternTwin)  # its constants are then computed on
 @custom_op("stationary::matern", mutates_args=())
 def matern_op(x: Tensor, nu: float, rate: float, log_amplitude: float, offset: float, floor: float) -> Tensor:
     """sigma(x), with the parameters of ``MaternTwin``."""
-    twin = _twin(nu, rate, log_amplitude, offset, floor)
-    return torch.empty_like(x).copy_(twin.value(x.to(torch.promote_types(x.dtype, torch.float32))))
+    return _run(_twin(nu, rate, log_amplitude, offset, floor), x)
 
 
 @custom_op("stationary::matern_backward", mutates_args=())
@@ -145,22 +146,15 @@ def matern_backward_op(
     grad: Tensor, x: Tensor, nu: float, rate: float, log_amplitude: float, offset: float, floor: float
 ) -> Tensor:
     """grad sigma'(x)."""
-    twin = _twin(nu, rate, log_amplitude, offset, floor)
-    return torch.empty_like(x).copy_(twin.slope(x.to(torch.promote_types(x.dtype, torch.float32))).mul_(grad))
+    return _run(_twin(nu, rate, log_amplitude, offset, floor), x, grad)
 
 
-@matern_op.register_kernel("cuda")
-def _(x: Tensor, *parameters: float) -> Tensor:
-    from stationary.fused import triton_kernels
-
-    return triton_kernels.launch(triton_kernels.forward, _twin(*parameters), x)
-
-
-@matern_backward_op.register_kernel("cuda")
-def _(grad: Tensor, x: Tensor, *parameters: float) -> Tensor:
-    from stationary.fused import triton_kernels
-
-    return triton_kernels.launch(triton_kernels.backward, _twin(*parameters), x, grad)
+def _run(twin: MaternTwin, x: Tensor, *grad: Tensor) -> Tensor:
+    on_device = twin.on_device(x, *grad)
+    if on_device is not None:
+        return on_device
+    compute = x.to(torch.promote_types(x.dtype, torch.float32))
+    return torch.empty_like(x).copy_(twin.slope(compute).mul_(*grad) if grad else twin.value(compute))
 
 
 @matern_op.register_fake

@@ -17,8 +17,9 @@ LARGE = tl.constexpr(1e30)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-def launch(kernel: triton.JITFunction, twin: "MaternTwin", x: Tensor, *grad: Tensor) -> Tensor:
-    """Run a kernel below over every element; the result is laid out in memory like x."""
+def launch(twin: "MaternTwin", x: Tensor, *grad: Tensor) -> Tensor:
+    """sigma(x), or grad sigma'(x), laid out in memory like x."""
+    kernel = backward if grad else forward
     out = torch.empty_like(x)
     inputs = [t if t.stride() == out.stride() else torch.empty_like(out).copy_(t) for t in (x, *grad)]
     if out.numel():
