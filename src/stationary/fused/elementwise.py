@@ -27,7 +27,7 @@ class Twin(Protocol):
     def slope(self, x: Tensor) -> Tensor: ...
 
     def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
-        """sigma(x), or grad sigma'(x) where grad is given, by one kernel on the device of x; None where there is none."""
+        """sigma(x), or grad sigma'(x) if grad is given, by one kernel on the device of x; None if there is none."""
 
 
 def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin] | None = None) -> Tensor:
