@@ -9,7 +9,9 @@ from torch import Tensor
 
 def check_positive(name: str, value: Any, hint: str = "") -> None:
     """Raise unless value is a positive number; a tensor is trusted, since reading it would stall a GPU."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) or (
+        type(value) is float and value > 0
+    ):  # the usual case first: this runs every forward
         return
     rule = f"{name} must be a positive number, got {value!r}" + (f"; {hint}" if hint else "")
     if isinstance(value, bool) or not isinstance(value, Real):

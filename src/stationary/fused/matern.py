@@ -71,6 +71,12 @@ class MaternTwin:
         """The u below which the slope is constant."""
         return max(self.floor * self.scale, SMALL)
 
+    @cached_property
+    def kernel_arguments(self) -> tuple[float, ...]:
+        """What the Triton kernels take, in their order."""
+        exponent = self.nu - 0.5, self.nu * LOG2_E, self.log_peak * LOG2_E
+        return self.offset, self.scale, *exponent, self.constant, self.rate, self.lowest
+
     def value(self, x: Tensor) -> Tensor:
         """sigma(x), for x in float32 or float64."""
         x = x + self.offset if self.offset else x

@@ -25,10 +25,15 @@ def launch(twin: "MaternTwin", x: Tensor, *grad: Tensor) -> Tensor:
     if out.numel():
         with torch.cuda.device(x.device):
             kernel[(triton.cdiv(out.numel(), BLOCK),)](
-                *inputs, out, out.numel(), twin.offset, twin.scale, twin.nu - 0.5, twin.nu * LOG2_E.value,
-                twin.log_peak * LOG2_E.value, twin.constant, twin.rate, twin.lowest, POWER=twin.power,
-                HALF=x.element_size() == 2, BLOCK=BLOCK, num_warps=WARPS,
-            )  # fmt: skip
+                *inputs,
+                out,
+                out.numel(),
+                *twin.kernel_arguments,
+                POWER=twin.power,
+                HALF=x.element_size() == 2,
+                BLOCK=BLOCK,
+                num_warps=WARPS,
+            )
     return out
 
 
