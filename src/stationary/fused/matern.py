@@ -131,8 +131,9 @@ def _power(base: Tensor, exponent: int) -> Tensor:
     """base^exponent by squaring, which is far cheaper than pow; it overwrites base."""
     if exponent <= 3:
         return base.pow_(exponent)  # torch multiplies here
-    rest = _power(base.square(), exponent // 2)
-    return rest.mul_(base) if exponent % 2 else rest
+    if exponent % 2:
+        return _power(base.square(), exponent // 2).mul_(base)
+    return _power(base.square_(), exponent // 2)
 
 
 # The same as operators, which survive compile and export as they are.
