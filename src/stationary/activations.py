@@ -102,7 +102,7 @@ def _matern(
     positive = ~(x <= 0)  # so that NaN stays NaN
     steep = (x < floor) & positive
     inner = torch.where(steep, x.detach(), x)
-    u = torch.where(positive, inner * scale, 1.0).clamp(max=LARGE)
+    u = torch.where(positive, inner * scale, 1.0).clamp(torch.finfo(x.dtype).tiny, LARGE)
     exponent = p * torch.log2(u) - n * (u - 1) + log2_peak
     if dim == 1:
         y = torch.exp2(exponent)

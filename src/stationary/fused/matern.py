@@ -19,7 +19,7 @@ LOG2_E = math.log2(math.e)
 HAS_TRITON = find_spec("triton") is not None and torch.version.hip is None
 MAX_POWER = 8  # beyond, rounding errors of repeated multiplication would show in float32
 GENERAL, BUMP = -1, -2  # in place of the power: any other nu, and nu = inf
-SMALL, LARGE = 1e-30, 1e30  # u outside of this range changes no value; inside it no float32 intermediate overflows
+SMALL, LARGE = 1e-30, 1e30  # of u, for slopes and for values: within, no float32 intermediate overflows
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class MaternTwin:
             return _power(base, self.power).mul_(self.constant)
         if self.power == BUMP:
             return self._bump_argument(x).square_().mul_(-LOG2_E).exp2_().mul_(self.constant)
-        u = (x * self.scale).clamp_(SMALL, LARGE)
+        u = (x * self.scale).clamp_(torch.finfo(x.dtype).tiny, LARGE)  # log2 of less is slow, or -inf
         y = u.log2().mul_(self.nu - 0.5).sub_(u.sub_(1), alpha=self.nu * LOG2_E).add_(self.log_peak * LOG2_E).exp2_()
         return y.mul_(torch.gt(x, 0, out=u))
 

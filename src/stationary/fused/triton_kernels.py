@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BLOCK, WARPS = 1024, 4  # the fastest of eight choices on an H200: two 16-byte loads a thread
 BUMP = tl.constexpr(-2)  # as in fused.matern
-LARGE = tl.constexpr(1e30)
+TINY, LARGE = tl.constexpr(1.1754943508222875e-38), tl.constexpr(1e30)
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -63,6 +63,7 @@ def forward(
     elif POWER == BUMP:
         y = constant * tl.exp2(-LOG2_E * u * u)
     else:
+        u = tl.where(u < TINY, TINY, u)
         y = tl.exp2(p * _log2(u, HALF) - decay * (u - 1) + log2_peak)
     if POWER != BUMP:
         y = tl.where(x <= 0, 0.0, y)
