@@ -1,16 +1,15 @@
 """Weights that keep the variance: the second moment of every activation, and the layer that reads it."""
 
 import math
-from functools import singledispatch
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from stationary import activations as act
 from stationary import spectral
+from stationary.activations import Matern
 from stationary.checks import check_finite
-from stationary.spectral import Number
+from stationary.duals import NoClosedForm, dual_of
+from stationary.special import log_half_line_integral
 
 
 def init_stationary_(
@@ -43,94 +42,32 @@ def init_stationary_(
     return linear
 
 
-@singledispatch
 def second_moment(activation: nn.Module, std: float = 1.0) -> float:
     """E[sigma(x)^2] for x ~ N(0, std^2): in closed form where there is one, else by quadrature."""
+    if isinstance(activation, Matern) and activation.centered and activation.dim == 1:
+        return _of_centered_matern(activation, std)
+    try:
+        dual = dual_of(activation)
+    except NoClosedForm:
+        return _by_quadrature(activation, std)
+    lengthscale = dual.lengthscale or 1.0
+    k = torch.tensor((std / lengthscale) ** 2, dtype=torch.float64)
+    return dual.value(k, k, k).item() / lengthscale
+
+
+def _of_centered_matern(activation: Matern, std: float) -> float:
+    """E[sigma^2] = A^2 s^(2p) / sqrt(2 pi) e^(-mu^2 / 2 s^2) h_2p(2 lambda s - mu / s), mu the centre nu / lambda."""
+    nu, lengthscale = (float(torch.as_tensor(a).detach()) for a in (activation.nu, activation.lengthscale))
+    rate = float(spectral.rate(nu, lengthscale))
+    n, mean = 2 * nu - 1, nu / rate
+    log_factor = 2 * float(spectral.log_amplitude(nu, lengthscale)) + n * math.log(std) - 0.5 * (mean / std) ** 2
+    log_integral = log_half_line_integral(n, 2 * rate * std - mean / std)
+    return activation.variance * math.exp(log_factor + log_integral) / math.sqrt(2 * math.pi)
+
+
+def _by_quadrature(activation: nn.Module, std: float) -> float:
     x = torch.linspace(-9 * std, 9 * std, 2**16 + 1, dtype=torch.float64)
     with torch.no_grad():
-        y = activation.double()(x) if not list(activation.parameters()) else activation(x)
+        y = activation(x)
     density = torch.exp(-0.5 * (x / std) ** 2) / (math.sqrt(2 * math.pi) * std)
-    return float(torch.trapezoid(y.square() * density, x))
-
-
-@second_moment.register
-def _(activation: act.Matern, std: float = 1.0) -> float:
-    nu, lengthscale, variance = (_number(a) for a in (activation.nu, activation.lengthscale, activation.variance))
-    if math.isinf(nu):
-        return second_moment(act.RBF(lengthscale, variance), std)
-    if activation.dim > 1:
-        return second_moment.dispatch(nn.Module)(activation, std)
-    rate = _number(spectral.rate(nu, lengthscale))
-    mean = nu / rate if activation.centered else 0.0
-    # E[sigma^2] = A^2 s^(2p) / sqrt(2 pi) e^(-mu^2 / 2 s^2) h_2p(2 lambda s - mu / s)
-    n, t = 2 * nu - 1, 2 * rate * std - mean / std
-    log_factor = 2 * _number(spectral.log_amplitude(nu, lengthscale)) + n * math.log(std) - 0.5 * (mean / std) ** 2
-    return variance * math.exp(log_factor + log_half_line_integral(n, t)) / math.sqrt(2 * math.pi)
-
-
-@second_moment.register
-def _(activation: act.RBF, std: float = 1.0) -> float:
-    lengthscale, variance = _number(activation.lengthscale), activation.variance
-    return variance * math.sqrt(2 / math.pi) / math.hypot(lengthscale, 2 * std)
-
-
-@second_moment.register
-def _(activation: act.Erf, std: float = 1.0) -> float:
-    return 2 / math.pi * math.asin(2 * std**2 / (1 + 2 * std**2))
-
-
-@second_moment.register
-def _(activation: act.Step, std: float = 1.0) -> float:
-    return 0.5
-
-
-@second_moment.register
-def _(activation: nn.Identity, std: float = 1.0) -> float:
-    return std**2
-
-
-@second_moment.register
-def _(activation: nn.ReLU, std: float = 1.0) -> float:
-    return std**2 / 2
-
-
-@second_moment.register
-def _(activation: nn.LeakyReLU, std: float = 1.0) -> float:
-    return (1 + activation.negative_slope**2) * std**2 / 2
-
-
-@second_moment.register
-def _(activation: act.Sine, std: float = 1.0) -> float:
-    return -math.expm1(-2 * (activation.frequency * std) ** 2) / 2
-
-
-@second_moment.register
-def _(activation: act.Cosine, std: float = 1.0) -> float:
-    return (1 + math.exp(-2 * (activation.frequency * std) ** 2)) / 2
-
-
-@second_moment.register
-def _(activation: act.SinCos, std: float = 1.0) -> float:
-    return 1.0
-
-
-def _number(a: Number) -> float:
-    return a.item() if isinstance(a, Tensor) else float(a)
-
-
-def log_half_line_integral(n: float, t: float) -> float:
-    """log h_n(t), h_n(t) = integral over R > 0 of R^n e^(-R^2 / 2 - t R) dR, for n > -1 and any t.
-
-    In u = log R the integrand is analytic and falls off fast on both sides, so the trapezoidal rule converges
-    geometrically.
-    """
-    peak = 2 * (n + 1) / (t + math.sqrt(t * t + 4 * (n + 1)))  # of (n + 1) log R - R^2 / 2 - t R
-    if t < 0:
-        peak = (math.sqrt(t * t + 4 * (n + 1)) - t) / 2
-    curvature = 2 * peak**2 + t * peak
-    step = min(0.05, 0.25 / math.sqrt(curvature))
-    u = np.arange(-1 - 40 / (n + 1) - math.sqrt(80 / (n + 1)), math.log(1 + 40 / peak), step)  # around log peak
-    R = peak * np.exp(u)
-    exponent = (n + 1) * u - 0.5 * (R**2 - peak**2) - t * (R - peak)
-    value = step * np.exp(exponent).sum()
-    return math.log(value) + (n + 1) * math.log(peak) - 0.5 * peak**2 - t * peak
+    return torch.trapezoid(y.square() * density, x).item()

@@ -1,0 +1,78 @@
+"""Every kernel, by name, and ``kernel_of``: from an activation to the kernel of its infinitely wide network."""
+
+from typing import Any
+
+from torch import nn
+
+from stationary.duals import NoClosedForm
+from stationary.extras import extra
+from stationary.gp.base import NetworkKernel
+from stationary.gp.binary import BinaryNetworkKernel as BinaryNetworkKernel
+from stationary.gp.binary import MaternEnvelopeKernel as MaternEnvelopeKernel
+from stationary.gp.gaussian import ArcCos0Kernel as ArcCos0Kernel
+from stationary.gp.gaussian import ArcCos1Kernel as ArcCos1Kernel
+from stationary.gp.gaussian import CosineNNKernel as CosineNNKernel
+from stationary.gp.gaussian import ErfNNKernel as ErfNNKernel
+from stationary.gp.gaussian import GaussianNetworkKernel as GaussianNetworkKernel
+from stationary.gp.gaussian import LeakyReLUNNKernel as LeakyReLUNNKernel
+from stationary.gp.gaussian import MaternNNKernel as MaternNNKernel
+from stationary.gp.gaussian import NeuralTangentKernel as NeuralTangentKernel
+from stationary.gp.gaussian import RidgeRBFNNKernel as RidgeRBFNNKernel
+from stationary.gp.gaussian import SinCosNNKernel as SinCosNNKernel
+from stationary.gp.gaussian import SineNNKernel as SineNNKernel
+from stationary.gp.stationary import MaternKernel as MaternKernel
+from stationary.gp.stationary import RBFNNKernel as RBFNNKernel
+from stationary.gp.stationary import UniformBiasKernel as UniformBiasKernel
+from stationary.monte_carlo import BIASES, WEIGHTS, check_choice
+
+with extra("gp"):
+    from gpytorch.kernels import RBFKernel as RBFKernel
+
+
+def kernel_of(
+    activation: nn.Module,
+    *,
+    weights: str = "gaussian",
+    bias: str = "gaussian",
+    weight_std: float = 1.0,
+    bias_std: float = 1.0,
+    depth: int = 1,
+    normalize: bool = False,
+    **kwargs: Any,
+) -> NetworkKernel:
+    """The kernel of an infinitely wide network with this activation, E[sigma(w'x + b) sigma(w'x' + b)].
+
+    Args:
+        activation: a module of this library, ``nn.ReLU`` or ``nn.LeakyReLU``.
+        weights: "gaussian"; "binary" (signs, the paper's); "sphere" (uniform on the unit sphere); "one". Times weight_std.
+        bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], which makes a local activation stationary.
+        weight_std, bias_std: initial values of the kernel's hyperparameters.
+        depth: hidden layers (Gaussian weights only); depth L ends with E[sigma sigma'].
+        normalize: multiply by sqrt(2 pi) bias_std (for a uniform bias by its width), so that Matérn and RBF are near 1.
+        kwargs: of every gpytorch kernel, such as ard_num_dims, batch_shape and active_dims.
+
+    Returns:
+        A ``gpytorch`` kernel, differentiable in lengthscale, weight_std and bias_std.
+
+    Raises:
+        NoClosedForm: a ValueError that names ``monte_carlo_kernel``, where no closed form is known.
+    """
+    check_choice("weights", weights, WEIGHTS)
+    check_choice("bias", bias, BIASES)
+    options = {"weight_std": weight_std, "bias_std": bias_std, "normalize": normalize, **kwargs}
+    if weights == "gaussian" and bias == "gaussian":
+        return GaussianNetworkKernel(activation, depth, **options)
+    if depth != 1:
+        raise NoClosedForm(f"depth {depth!r} with {weights} weights and a {bias} bias (Gaussian ones have one)")
+    if bias == "uniform":
+        return UniformBiasKernel(activation, weights, **options)
+    if weights == "sphere":
+        raise NoClosedForm(f"the kernel of {activation!r} with weights on the sphere and a Gaussian bias")
+    return BinaryNetworkKernel(activation, weights, **options)
+
+
+def ntk_of(
+    activation: nn.Module, *, depth: int = 1, weight_std: float = 1.0, bias_std: float = 1.0, **kwargs: Any
+) -> NeuralTangentKernel:
+    """The neural tangent kernel of the same network with Gaussian weights; the activation must be differentiable."""
+    return NeuralTangentKernel(activation, depth, weight_std=weight_std, bias_std=bias_std, **kwargs)

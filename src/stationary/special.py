@@ -1,0 +1,199 @@
+"""The one special function behind every Matérn kernel, and how to evaluate such functions in little memory.
+
+    h_n(t) = integral over R > 0 of R^n e^(-R^2 / 2 - t R) dR,    n > -1,    h_n' = -h_(n+1).
+
+It is Gamma(n + 1) e^(t^2 / 4) D_(-n-1)(t), a parabolic cylinder function.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.special
+import torch
+from torch import Tensor
+
+PIECE = 2**16  # elements: enough for two threads, few enough for the cache
+BACKWARD_PIECE = 2**14  # autograd keeps about 1500 intermediates of a quadrature: 200 MB
+
+
+def log_half_line_integral(n: float, t: float) -> float:
+    """log h_n(t) for any t, to float64 rounding.
+
+    In u = log R the integrand is analytic and falls off fast on both sides, so the trapezoidal rule converges
+    geometrically.
+    """
+    root = math.sqrt(t * t + 4 * (n + 1))
+    peak = 2 * (n + 1) / (t + root) if t >= 0 else (root - t) / 2  # of (n + 1) log R - R^2 / 2 - t R
+    step = min(0.05, 0.25 / math.sqrt(2 * peak**2 + t * peak))
+    u = np.arange(-1 - 40 / (n + 1) - math.sqrt(80 / (n + 1)), math.log(1 + 40 / peak), step)  # around log peak
+    R = peak * np.exp(u)
+    exponent = (n + 1) * u - 0.5 * (R**2 - peak**2) - t * (R - peak)
+    return math.log(step * np.exp(exponent).sum()) + (n + 1) * math.log(peak) - 0.5 * peak**2 - t * peak
+
+
+def half_line_integral(t: Tensor, n: float) -> Tensor:
+    """h_n(t) for t >= 0 in float64, to about 1e-12, differentiable in t any number of times."""
+    return _HalfLineIntegral.apply(t, float(n))
+
+
+class _HalfLineIntegral(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, n: float) -> Tensor:
+        ctx.save_for_backward(t)
+        ctx.n = n
+        scale, coefficients = _chebyshev(n)
+        u = t + scale
+        twice_y = (t - scale).mul_(2).div_(u)
+        b1, b2 = torch.zeros_like(t), torch.zeros_like(t)
+        for a in coefficients[:0:-1]:  # Clenshaw's recurrence, in place
+            torch.sub(a, b2, out=b2).addcmul_(twice_y, b1)
+            b1, b2 = b2, b1
+        return b1.mul_(twice_y).mul_(0.5).sub_(b2).add_(coefficients[0]).sub_(u.log_(), alpha=n + 1).exp_()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (t,) = ctx.saved_tensors
+        return -grad * half_line_integral(t, ctx.n + 1), None
+
+
+@lru_cache(maxsize=128)
+def _chebyshev(n: float, degree: int = 40) -> tuple[float, list[Tensor]]:
+    """c and the series of log h_n(t) + (n + 1) log(t + c) in y = (t - c) / (t + c), which covers all t >= 0.
+
+    c makes the function vanish at t = inf relative to t = 0: c^(n+1) = Gamma(n + 1) / h_n(0).
+    """
+    c = math.exp((math.lgamma(n + 1) - log_half_line_integral(n, 0.0)) / (n + 1))
+    angle = np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)
+    t = c * (1 + np.cos(angle)) / (1 - np.cos(angle))
+    values = np.array([log_half_line_integral(n, v) for v in t]) + (n + 1) * np.log(t + c)
+    series = 2 / (degree + 1) * np.cos(np.outer(np.arange(degree + 1), angle)) @ values
+    series[0] /= 2
+    keep = np.nonzero(np.abs(series) > 1e-15 * np.abs(series).max())[0][-1] + 1
+    return c, [torch.tensor(a, dtype=torch.float64) for a in series[:keep]]
+
+
+def scaled_half_line_integrals(t: Tensor, orders: range) -> list[Tensor]:
+    """h_n(t) e^(-min(t, 0)^2 / 2) for the integers n in orders, any t, in float64.
+
+    Left of 0 the recurrence h_(n+1) = n h_(n-1) - t h_n has only positive terms; right of 0 it cancels, and the
+    Chebyshev series takes over.
+    """
+    left, right = t.clamp(max=0.0), t.clamp(min=0.0)
+    forward = [math.sqrt(math.pi / 2) * torch.special.erfc(left / math.sqrt(2))]
+    forward.append(torch.exp(-0.5 * left * left) - left * forward[0])
+    for n in range(1, orders.stop):
+        forward.append(n * forward[n - 1] - left * forward[n])
+    return [torch.where(t < 0, forward[n], half_line_integral(right, n)) for n in orders]
+
+
+def shifted_half_line_integral(t: Tensor, r: Tensor, p: float) -> Tensor:
+    """Integral over R > 0 of R^p (R + r)^p e^(-R^2 / 2 - t R) dR times e^(-min(t, 0)^2 / 2), r >= 0, p > -1/2.
+
+    A sum of h_n for integer p; else the trapezoidal rule in y, R = softplus(y) / (1 + t), to about 1e-9.
+    """
+    function = _shifted_by_sum if float(p).is_integer() else _shifted_by_quadrature
+    return in_pieces(lambda t, r: function(t, r, p), t, r)
+
+
+def _shifted_by_sum(t: Tensor, r: Tensor, p: float) -> Tensor:
+    k = int(p)
+    h = scaled_half_line_integrals(t, range(k, 2 * k + 1))
+    return sum((math.comb(k, j) * r ** (k - j) * h[j] for j in range(k + 1)), torch.zeros_like(t))
+
+
+def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float, nodes: int = 96) -> Tensor:
+    with torch.no_grad():  # where the integrand matters; its dependence on t and r is small and smooth
+        scale = 1 / (1 + t.clamp(min=0.0))
+        end = (torch.sqrt(t * t + 2 * (45 + 4 * max(p, 0.0))) - t) / scale
+        end = end + torch.log(-torch.expm1(-end))  # softplus^-1
+        start = torch.where(t < -12, -t - 10.0, -32 / (p + 1 + min(p, 0.0)))
+        step = (end - start) / nodes
+    left = t.clamp(max=0.0)
+    total = torch.zeros_like(t)
+    for i in range(nodes):
+        y = start + (i + 0.5) * step
+        R = torch.nn.functional.softplus(y, threshold=40.0) * scale
+        exponent = p * (torch.log(R) + torch.log(R + r)) - 0.5 * (R + left) ** 2 - (t - left) * R
+        total = total + step * scale * torch.sigmoid(y) * torch.exp(exponent)
+    return total
+
+
+def in_pieces(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """An element-wise function of several tensors, a piece at a time, keeping only the tensors for backward.
+
+    So a quadrature over a hundred nodes of a million matrix entries takes the memory of the matrix.
+    """
+    tensors = torch.broadcast_tensors(*tensors)
+    flat = _InPieces.apply(function, *(t.reshape(-1) for t in tensors))
+    return flat.view(tensors[0].shape)
+
+
+class _InPieces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        ctx.function = function
+        return torch.cat([function(*pieces) for pieces in _cut(tensors, PIECE)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        parts: list[tuple[Tensor, ...]] = []
+        for *pieces, grad_piece in _cut((*tensors, grad), BACKWARD_PIECE):
+            with torch.enable_grad():
+                leaves = [p.detach().requires_grad_(n) for p, n in zip(pieces, needed, strict=True)]
+                value = ctx.function(*leaves)
+            parts.append(torch.autograd.grad(value, [p for p in leaves if p.requires_grad], grad_piece))
+        found = iter(torch.cat(p) for p in zip(*parts, strict=True))
+        return None, *(next(found) if n else None for n in needed)
+
+
+def _cut(tensors: tuple[Tensor, ...], size: int) -> Any:
+    return zip(*(t.split(size) for t in tensors), strict=True)
+
+
+def matern_covariance(r: Tensor, nu: float) -> Tensor:
+    """The Matérn kernel of lengthscale 1, 2^(1 - nu) / Gamma(nu) z^nu K_nu(z), z = sqrt(2 nu) |r|; once differentiable.
+
+    For half-integer nu a polynomial times e^-z, else SciPy's Bessel function, on the CPU.
+    """
+    z = math.sqrt(2 * nu) * r.abs()
+    p = nu - 0.5
+    if not p.is_integer():
+        return _BesselMatern.apply(z, nu)
+    k = int(p)
+    coefficients = [math.comb(2 * k - i, k) * math.factorial(k) / math.factorial(2 * k) for i in range(k + 1)]
+    powers = [c * math.factorial(k) / math.factorial(i) * 2**i for i, c in enumerate(coefficients)]
+    polynomial = torch.zeros_like(z)
+    for c in reversed(powers):
+        polynomial = polynomial * z + c
+    return polynomial * torch.exp(-z)
+
+
+class _BesselMatern(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, nu: float) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.nu = nu
+        return _power_bessel(z, nu, nu, at_zero=1.0)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (z,) = ctx.saved_tensors
+        return -grad * _power_bessel(z, ctx.nu, ctx.nu - 1, at_zero=0.0), None  # (z^nu K_nu)' = -z^nu K_(nu-1)
+
+
+def _power_bessel(z: Tensor, nu: float, order: float, at_zero: float) -> Tensor:
+    """2^(1 - nu) / Gamma(nu) z^nu K_order(z)."""
+    values = z.detach().cpu().double().numpy()
+    safe = np.where(values > 0, values, 1.0)
+    log_scale = (1 - nu) * math.log(2) - math.lgamma(nu)
+    with np.errstate(over="ignore"):
+        bessel = scipy.special.kve(order, safe)
+        result = np.exp(log_scale + nu * np.log(safe) - safe) * bessel
+    result = np.where((values > 0) & np.isfinite(bessel), result, at_zero)
+    return torch.from_numpy(result).to(z)
