@@ -12,7 +12,9 @@ def matern_kernel(r, nu, lengthscale=1.0):
     """The Matérn kernel by its Bessel function (eq. 6 of the paper)."""
     r = np.abs(np.asarray(r, dtype=float))
     z = np.sqrt(2 * nu) * np.where(r == 0, 1, r) / lengthscale
-    return np.where(r == 0, 1.0, 2 ** (1 - nu) / special.gamma(nu) * z**nu * special.kv(nu, z))
+    near = (r == 0) | ((nu >= 1) & (z < 1e-8))  # there it is 1 - O(z^2), and the two factors leave the number range
+    z = np.where(near, 1, z)
+    return np.where(near, 1.0, 2 ** (1 - nu) / special.gamma(nu) * z**nu * special.kv(nu, z))
 
 
 def matern_activation(x, nu, lengthscale=1.0, dim=1):
@@ -47,3 +49,22 @@ def gaussian_expectation(function, mean=0.0, std=1.0, breaks=()):
         integrate.quad(lambda x: function(x) * density(x), a, b, limit=500, epsabs=1e-10, epsrel=1e-9)[0]
         for a, b in itertools.pairwise(edges)
     )
+
+
+def gaussian_pair_expectation(activation, s1, s2, correlation, step=1 / 24):
+    """E[f(z1) f(z2)] over z1, z2 > 0 of a Gaussian pair, by the trapezoidal rule in both logarithms."""
+    v = np.arange(-34, 4, step)
+    z = np.exp(v)
+    f1, f2 = activation(s1 * z), activation(s2 * z)
+    determinant = 1 - correlation**2
+    exponent = -(z[:, None] ** 2 - 2 * correlation * z[:, None] * z[None] + z[None] ** 2) / (2 * determinant)
+    density = np.exp(exponent) / (2 * np.pi * np.sqrt(determinant))
+    return float((f1 * z) @ density @ (f2 * z)) * step**2
+
+
+def over_bias(activation, s1, s2, bias_std, step=1 / 64):
+    """E[f(s1 + b) f(s2 + b)], b ~ N(0, bias_std^2), for f zero left of 0, by the trapezoidal rule in log(b - start)."""
+    low, r = min(s1, s2), abs(s1 - s2)
+    u = np.exp(np.arange(-60, 4, step))
+    density = np.exp(-0.5 * ((u - low) / bias_std) ** 2) / (np.sqrt(2 * np.pi) * bias_std)
+    return float((activation(u) * activation(u + r) * density * u).sum()) * step

@@ -15,8 +15,9 @@ def test_runs_and_draws(name, tmp_path):
     again = experiment.run(config)
     assert all(np.array_equal(results[key], again[key]) for key in results), "same seed, same numbers"
     assert all(np.isfinite(value).all() for key, value in results.items() if key != "nu")
-    png, svg = save_figure(tmp_path / name, experiment.draw(results))
-    assert png.read_bytes().startswith(b"\x89PNG") and b"</svg>" in svg.read_bytes()
+    for figure_name, figure in experiment.draw(results).items():
+        png, svg = save_figure(tmp_path / figure_name, figure)
+        assert png.read_bytes().startswith(b"\x89PNG") and b"</svg>" in svg.read_bytes()
 
 
 def test_monte_carlo_covariance_agrees_with_the_integral():
@@ -27,23 +28,17 @@ def test_monte_carlo_covariance_agrees_with_the_integral():
         assert abs(z).max() < 4.5  # 4 x 31 correlated values, each N(0, 1)
 
 
-def test_integral_agrees_with_closed_forms():
-    """nu = 1/2 and the RBF have closed forms for binary weights (THEORY sections 2 and 3)."""
-    from scipy.special import erfcx
+def test_gram_matrix_has_the_covariance_as_its_middle_row():
+    results = covariance.run(covariance.Config(n_points=31, n_gram=31))
+    for i in range(3):
+        np.testing.assert_allclose(results["gram"][i, 15], results["binary_exact"][i], rtol=1e-9)
 
-    config = covariance.Config(n_points=31)
-    results, x = covariance.run(config), np.linspace(-3, 3, 31)
-    rate, s = 1 / config.lengthscale, config.bias_std
 
-    def one_sign(a):
-        m, r = np.minimum(a, 0), np.abs(a)
-        return rate * np.exp(-rate * r - m**2 / (2 * s**2)) * erfcx((2 * rate * s**2 - m) / (np.sqrt(2) * s))
-
-    exponential = np.sqrt(2 * np.pi) * s * (one_sign(x) + one_sign(-x)) / 2
-    np.testing.assert_allclose(results["binary_exact"][0], exponential, rtol=1e-7)
-    v = s**2 + config.lengthscale**2 / 4
-    rbf = s / np.sqrt(v) * np.exp(-(x**2) / 8 / v) * np.exp(-(x**2) / (2 * config.lengthscale**2))
-    np.testing.assert_allclose(results["binary_exact"][3], rbf, rtol=1e-7)
+def test_draws_of_networks_and_of_the_process_have_the_same_variance():
+    config = covariance.Config(n_points=21, n_draws=300, widths=(200,))
+    draws = covariance.run(config)["draws"]  # (nu, width or process, draw, x)
+    network, process = draws[:, 0].var(axis=(1, 2)), draws[:, 1].var(axis=(1, 2))
+    np.testing.assert_allclose(network, process, rtol=0.3)
 
 
 def test_far_from_the_data_matern_returns_to_one_half_and_relu_does_not():

@@ -29,5 +29,6 @@ from stationary.activations import sine as sine
 from stationary.activations import step as step
 from stationary.activations import triangle_wave as triangle_wave
 from stationary.initialization import init_stationary_ as init_stationary_
+from stationary.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
 
 __version__ = "0.1.0"

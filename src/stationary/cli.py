@@ -52,7 +52,8 @@ def run(
                     store.save(name, experiment.VERSION, config, arrays)
                 else:
                     progress.update(task, description=f"{experiment.TITLE} (results reused)")
-                written += save_figure(out / name, experiment.draw(arrays))
+                for figure_name, figure in experiment.draw(arrays).items():
+                    written += save_figure(out / figure_name, figure)
             progress.advance(task)
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)

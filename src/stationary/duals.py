@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stationary import activations as act
 from stationary.special import half_line_integral, in_pieces
-from stationary.spectral import Number
+from stationary.spectral import number
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -144,7 +144,7 @@ def _(activation: act.SinCos) -> Dual:
 
 @dual_of.register
 def _(activation: act.RBF) -> Dual:
-    return rbf(activation.variance, _number(activation.lengthscale))
+    return rbf(activation.variance, number(activation.lengthscale))
 
 
 def rbf(variance: float, lengthscale: float) -> Dual:
@@ -166,7 +166,7 @@ def rbf(variance: float, lengthscale: float) -> Dual:
 
 @dual_of.register
 def _(activation: act.Matern) -> Dual:
-    nu, lengthscale = _number(activation.nu), _number(activation.lengthscale)
+    nu, lengthscale = number(activation.nu), number(activation.lengthscale)
     if math.isinf(nu):
         return rbf(activation.variance, lengthscale)
     if activation.centered or activation.dim > 1:
@@ -179,7 +179,8 @@ def matern(nu: float, variance: float = 1.0, lengthscale: float = 1.0) -> Dual:
 
     In polar coordinates of (z1, z2) the radius integrates to h_(2 nu), which leaves the angle eps between the axes:
 
-        kappa = (2 lambda)^(2 nu) / (2 pi Gamma(2 nu)) int_0^(pi - theta) (s1 s2 c1 c2)^p h_(2 nu)(lambda (s1 c1 + s2 c2)) d eps
+        kappa = (2 lambda)^(2 nu) / (2 pi Gamma(2 nu))
+                int_0^(pi - theta) (s1 s2 c1 c2)^p h_(2 nu)(lambda (s1 c1 + s2 c2)) d eps
 
     with p = nu - 1/2, c2 = sin(eps), c1 = sin(pi - theta - eps). Nothing cancels and nothing is singular at theta = 0.
     With N nodes for half-integer nu the error is below 1e-9 sqrt(kappa11 kappa22); other nu reach about 1e-9 too.
@@ -188,11 +189,11 @@ def matern(nu: float, variance: float = 1.0, lengthscale: float = 1.0) -> Dual:
 
     def value(k11: Tensor, k12: Tensor, k22: Tensor) -> Tensor:
         a = (rate2 * k for k in (k11, k12, k22))
-        return variance * math.sqrt(rate2) * in_pieces(lambda *k: _polar(*k, nu, derivative=False), *a)
+        return variance * math.sqrt(rate2) * in_pieces(lambda a11, a12, a22: _polar(a11, a12, a22, nu), *a)
 
     def derivative(k11: Tensor, k12: Tensor, k22: Tensor) -> Tensor:
         a = (rate2 * k for k in (k11, k12, k22))
-        return variance * rate2**1.5 * in_pieces(lambda *k: _polar(*k, nu, derivative=True), *a)
+        return variance * rate2**1.5 * in_pieces(lambda a11, a12, a22: _polar(a11, a12, a22, nu, derivative=True), *a)
 
     if nu > 1:
         return Dual(value, derivative, lengthscale)
@@ -200,7 +201,7 @@ def matern(nu: float, variance: float = 1.0, lengthscale: float = 1.0) -> Dual:
     return Dual(value, None, lengthscale, why_no_derivative=why)
 
 
-def _polar(k11: Tensor, k12: Tensor, k22: Tensor, nu: float, derivative: bool) -> Tensor:
+def _polar(k11: Tensor, k12: Tensor, k22: Tensor, nu: float, derivative: bool = False) -> Tensor:
     """The polar integral for lambda = 1, or its derivative in k12 (nu > 1)."""
     p, n = nu - 0.5, 2 * nu
     power = p - 1 if derivative else p
@@ -256,7 +257,3 @@ def _logit_nodes(s1: Tensor, s2: Tensor, theta: Tensor, power: float) -> Iterato
         y = reach * ((2 * i + 1) / nodes - 1)
         up, down = torch.sigmoid(y), torch.sigmoid(-y)
         yield opening * up * down * (2 * reach / nodes), torch.sin(opening * down), torch.sin(opening * up)
-
-
-def _number(a: Number) -> float:
-    return a.item() if isinstance(a, Tensor) else float(a)

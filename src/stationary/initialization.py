@@ -57,7 +57,7 @@ def second_moment(activation: nn.Module, std: float = 1.0) -> float:
 
 def _of_centered_matern(activation: Matern, std: float) -> float:
     """E[sigma^2] = A^2 s^(2p) / sqrt(2 pi) e^(-mu^2 / 2 s^2) h_2p(2 lambda s - mu / s), mu the centre nu / lambda."""
-    nu, lengthscale = (float(torch.as_tensor(a).detach()) for a in (activation.nu, activation.lengthscale))
+    nu, lengthscale = (spectral.number(a) for a in (activation.nu, activation.lengthscale))
     rate = float(spectral.rate(nu, lengthscale))
     n, mean = 2 * nu - 1, nu / rate
     log_factor = 2 * float(spectral.log_amplitude(nu, lengthscale)) + n * math.log(std) - 0.5 * (mean / std) ** 2

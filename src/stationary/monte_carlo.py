@@ -39,7 +39,7 @@ def monte_carlo_kernel(
         activation: any element-wise function.
         x1, x2: inputs (n, d) and (m, d); x2 defaults to x1.
         n_units: hidden units; the error falls like 1 / sqrt(n_units).
-        weights: "gaussian"; "binary" (signs); "sphere" (uniform on the unit sphere); "one" (all one). Each times weight_std.
+        weights: "gaussian"; "binary" (signs); "sphere" (uniform on the unit sphere); "one". Times weight_std.
         bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std].
         weight_std, bias_std: standard deviations.
         normalize: multiply by sqrt(2 pi) bias_std, for a uniform bias by its width.

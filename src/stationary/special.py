@@ -92,7 +92,7 @@ def scaled_half_line_integrals(t: Tensor, orders: range) -> list[Tensor]:
 def shifted_half_line_integral(t: Tensor, r: Tensor, p: float) -> Tensor:
     """Integral over R > 0 of R^p (R + r)^p e^(-R^2 / 2 - t R) dR times e^(-min(t, 0)^2 / 2), r >= 0, p > -1/2.
 
-    A sum of h_n for integer p; else the trapezoidal rule in y, R = softplus(y) / (1 + t), to about 1e-9.
+    A sum of h_n for integer p, else trapezoidal rules, to about 1e-9.
     """
     function = _shifted_by_sum if float(p).is_integer() else _shifted_by_quadrature
     return in_pieces(lambda t, r: function(t, r, p), t, r)
@@ -104,20 +104,39 @@ def _shifted_by_sum(t: Tensor, r: Tensor, p: float) -> Tensor:
     return sum((math.comb(k, j) * r ** (k - j) * h[j] for j in range(k + 1)), torch.zeros_like(t))
 
 
-def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float, nodes: int = 96) -> Tensor:
-    with torch.no_grad():  # where the integrand matters; its dependence on t and r is small and smooth
-        scale = 1 / (1 + t.clamp(min=0.0))
-        end = (torch.sqrt(t * t + 2 * (45 + 4 * max(p, 0.0))) - t) / scale
-        end = end + torch.log(-torch.expm1(-end))  # softplus^-1
+def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float) -> Tensor:
+    right = t >= 0
+    values = torch.empty_like(t)
+    values[right] = _shifted_right(t[right], r[right], p)
+    values[~right] = _shifted_left(t[~right], r[~right], p)
+    return values
+
+
+def _shifted_right(t: Tensor, r: Tensor, p: float, step: float = 0.18) -> Tensor:
+    """For t >= 0 in u, R = e^u / (1 + t): the same nodes for every element, closer where the peak is narrower."""
+    step = step / math.sqrt(1 + max(p, 0.0) / 2)
+    scale = 1 / (1 + t)
+    r_scaled, quadratic, linear = r / scale, 0.5 * scale**2, t * scale
+    total = torch.zeros_like(t)
+    for u in np.arange(-22 / (p + 1 + min(p, 0.0)), math.log(60 + 8 * max(p, 0.0)), step):
+        x = math.exp(u)
+        exponent = p * torch.log(r_scaled + x) - x * x * quadratic - x * linear
+        total = total + math.exp((p + 1) * u) * torch.exp(exponent)
+    return step * scale ** (2 * p + 1) * total
+
+
+def _shifted_left(t: Tensor, r: Tensor, p: float, nodes: int = 96) -> Tensor:
+    """For t < 0 in y, R = softplus(y): the integrand is a bump around R = -t."""
+    with torch.no_grad():
+        end = math.sqrt(2 * (45 + 4 * max(p, 0.0))) - t
         start = torch.where(t < -12, -t - 10.0, -32 / (p + 1 + min(p, 0.0)))
         step = (end - start) / nodes
-    left = t.clamp(max=0.0)
     total = torch.zeros_like(t)
     for i in range(nodes):
         y = start + (i + 0.5) * step
-        R = torch.nn.functional.softplus(y, threshold=40.0) * scale
-        exponent = p * (torch.log(R) + torch.log(R + r)) - 0.5 * (R + left) ** 2 - (t - left) * R
-        total = total + step * scale * torch.sigmoid(y) * torch.exp(exponent)
+        R = torch.nn.functional.softplus(y, threshold=40.0)
+        exponent = p * (torch.log(R) + torch.log(R + r)) - 0.5 * (R + t) ** 2
+        total = total + step * torch.sigmoid(y) * torch.exp(exponent)
     return total
 
 

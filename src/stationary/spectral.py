@@ -7,8 +7,12 @@ Every function takes Python floats or tensors, so that a learnable ``nu`` or ``l
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
+
+from stationary.checks import check_finite, check_positive
 
 Number = float | Tensor
 
@@ -46,6 +50,11 @@ STIRLING = (
 lgamma = _elementary(math.lgamma, _lgamma_of_tensor)
 
 
+def number(a: Number) -> float:
+    """A Python float, also of a tensor that requires a gradient."""
+    return a.item() if isinstance(a, Tensor) else float(a)
+
+
 def precise(a: Number) -> Number:
     """A tensor in float64, since the constants of a large nu overflow float32 (but on MPS, which has no float64)."""
     return a.double() if isinstance(a, Tensor) and a.device.type != "mps" else a
@@ -73,3 +82,72 @@ def log_noise_density(nu: Number, lengthscale: Number, dim: int = 1) -> Number:
 def log_amplitude(nu: Number, lengthscale: Number, dim: int = 1) -> Number:
     """log of q_d / Gamma(nu + 1/2), the factor of x^(nu - 1/2) e^(-lambda x) in the activation of unit variance."""
     return log_noise_density(nu, lengthscale, dim) / 2 - lgamma(nu + 0.5)
+
+
+def noise_density(nu: Number, lengthscale: Number, variance: Number = 1.0) -> Number:
+    """q^2, the spectral density of the white noise that ``transfer_function`` turns into the Matérn process.
+
+    q^2 = 2 sqrt(pi) variance lambda^(2 nu) Gamma(nu + 1/2) / Gamma(nu), so that S = q^2 |G|^2 (``log_noise_density``
+    is its logarithm: it does not overflow at a large nu).
+    """
+    return variance * exp(log_noise_density(nu, lengthscale))
+
+
+def transfer_function(omega: Tensor, nu: float, lengthscale: float) -> Tensor:
+    """G(i omega) = (lambda + i omega)^-(nu + 1/2), complex; q G is the Fourier transform of the Matérn activation."""
+    _check_matern(nu, lengthscale)
+    return torch.complex(torch.full_like(omega, float(rate(nu, lengthscale))), omega) ** -(nu + 0.5)
+
+
+def spectral_density(
+    omega: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0, dim: int = 1
+) -> Tensor:
+    """The spectral density of the Matérn kernel on R^dim, kappa(r) = (2 pi)^-dim integral of S(omega) e^(i omega r).
+
+    S(omega) = variance 2^d pi^(d/2) Gamma(nu + d/2) lambda^(2 nu) / (Gamma(nu) (lambda^2 + |omega|^2)^(nu + d/2)) with
+    d = dim; for d = 1 it is q^2 |G(i omega)|^2. The process has ceil(nu) - 1 mean-square derivatives: the k-th exists
+    where the integral of |omega|^(2k) S is finite, which is for k < nu.
+
+    Args:
+        omega: |omega|, the frequency in radians per unit; any floating-point tensor.
+        nu: smoothness; ``math.inf`` gives the density of the RBF kernel.
+        lengthscale: of the kernel; positive.
+        variance: of the kernel; positive.
+        dim: of the input; a positive integer.
+    """
+    _check_matern(nu, lengthscale, rbf=True)
+    check_finite("variance", variance)
+    if not isinstance(dim, int) or dim < 1:
+        raise ValueError(f"dim must be a positive integer, got {dim!r}; it is the dimension of the input")
+    scaled = (omega * lengthscale).square()
+    log_density = math.log(variance) + dim * math.log(lengthscale) + dim / 2 * math.log(2 * math.pi)
+    if math.isinf(nu):
+        return torch.exp(log_density - scaled / 2)
+    # In units of lambda, lambda^(2 nu) / lambda^(2 nu + dim) is lengthscale^dim (2 nu)^(-dim/2): nothing overflows.
+    log_density += dim / 2 * math.log(2 / (2 * nu)) + math.lgamma(nu + dim / 2) - math.lgamma(nu)
+    return torch.exp(log_density - (nu + dim / 2) * torch.log1p(scaled / (2 * nu)))
+
+
+def matern_covariance(r: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0) -> Tensor:
+    """The Matérn kernel, variance 2^(1 - nu) / Gamma(nu) z^nu K_nu(z), z = lambda |r| (eq. 6 of the paper).
+
+    Computed in float64 by SciPy on the CPU, for nu up to 100 and ``math.inf``, the RBF; it has no gradient.
+    """
+    _check_matern(nu, lengthscale, rbf=True)
+    check_finite("variance", variance)
+    distance = r.detach().abs().double().cpu().numpy() / lengthscale
+    if math.isinf(nu):
+        return torch.as_tensor(variance * np.exp(-np.square(distance) / 2)).to(r)
+    if nu > 100:
+        raise ValueError(f"nu must be at most 100 or math.inf, got {nu!r}; from there the kernel is the RBF to 0.3 %")
+    z = np.minimum(math.sqrt(2 * nu) * distance, 1e4)  # beyond, e^-z is 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernel = 2 / math.gamma(nu) * (z / 2) ** nu * special.kve(nu, z) * np.exp(-z)
+    # K_nu overflows where z^nu underflows: there the kernel is its own Taylor series.
+    near = 1 - z**2 / (4 * max(nu - 1, 1.0))
+    return torch.as_tensor(variance * np.where(np.isfinite(kernel), kernel, near)).to(r)
+
+
+def _check_matern(nu: float, lengthscale: float, rbf: bool = False) -> None:
+    (check_positive if rbf else check_finite)("nu", nu, "use 0.5 (rough) up to " + ("math.inf" if rbf else "50"))
+    check_finite("lengthscale", lengthscale)

@@ -1,6 +1,6 @@
 """The paper's figures and tables: one file each, with ``Config``, ``configs``, ``run`` and ``draw``.
 
-``run(config) -> dict of arrays`` computes and does no I/O; ``draw(arrays) -> Figure`` shows what was computed.
+``run(config) -> dict of arrays`` computes and does no I/O; ``draw(arrays) -> dict of figures`` shows what was computed.
 """
 
 from types import ModuleType

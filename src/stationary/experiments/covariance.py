@@ -1,9 +1,9 @@
-"""Fig. 3 of the paper: the Matérn activations, and the covariance functions of their random networks.
+"""Fig. 3 of the paper and its Gram matrices: the Matérn activations and the kernels of their random networks.
 
-Monte Carlo with K = 10,000 hidden units beside the exact integral over the prior of weight and bias, for binary
-weights (w = -1 or 1) and for unit Gaussian weights, x' = 0. The paper does not state the length-scale and the bias of
-its figure; we take those of its Gram matrices, lengthscale 0.5 and bias_std 1. Kernels are multiplied by
-sqrt(2 pi) bias_std, so that a flat bias would give 1 at the peak.
+Monte Carlo with K = 10,000 hidden units beside the exact kernels, for binary weights (w = -1 or 1) and for unit
+Gaussian weights. The paper does not state the length-scale and the bias of its Fig. 3; we take those of its Gram
+matrices, lengthscale 0.5 and bias_std 1. Kernels are multiplied by sqrt(2 pi) bias_std, so that a flat bias would give 1
+at the peak. Beyond the paper: functions drawn from finite networks of growing width beside functions drawn from the limit.
 """
 
 import math
@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from stationary import plots
-from stationary.activations import matern
+from stationary.activations import Matern, matern
+from stationary.gp import kernel_of
+from stationary.monte_carlo import monte_carlo_kernel, random_units
 
-VERSION = 1
+VERSION = 2
 TITLE = "Activations and covariance functions (Fig. 3)"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -31,66 +33,75 @@ class Config:
     n_units: int = 10_000
     x_max: float = 3.0
     n_points: int = 601
+    n_gram: int = 121
+    widths: tuple[int, ...] = (10, 100, 1000)
+    n_draws: int = 5
     seed: int = 0
 
 
 def configs(scale: str = "paper") -> list[Config]:
-    return [Config() if scale == "paper" else Config(n_units=1000, n_points=61)]
+    return [Config() if scale == "paper" else Config(n_units=1000, n_points=61, n_gram=21, widths=(10, 30))]
 
 
 def run(config: Config) -> Arrays:
-    x = torch.linspace(-config.x_max, config.x_max, config.n_points, dtype=torch.float64)
-    results: Arrays = {"x": x.numpy(), "nu": np.array(config.nus), "lengthscale": np.array(config.lengthscale)}
-    results["activation"] = np.stack([matern(x, nu, config.lengthscale).numpy() for nu in config.nus])
+    x = torch.linspace(-config.x_max, config.x_max, config.n_points, dtype=torch.float64)[:, None]
+    results: Arrays = {"x": x[:, 0].numpy(), "nu": np.array(config.nus), "widths": np.array(config.widths)}
+    results["activation"] = np.stack([matern(x[:, 0], nu, config.lengthscale).numpy() for nu in config.nus])
     for weights in ("binary", "gaussian"):
-        sampled = [monte_carlo(x, nu, weights, config) for nu in config.nus]
-        results[f"{weights}_monte_carlo"] = np.stack([mean.numpy() for mean, _ in sampled])
-        results[f"{weights}_standard_error"] = np.stack([error.numpy() for _, error in sampled])
-        results[f"{weights}_exact"] = np.stack([quadrature(x, nu, weights, config).numpy() for nu in config.nus])
+        for key, curves in covariances(x, weights, config).items():
+            results[f"{weights}_{key}"] = curves
+    results["gram"] = np.stack([gram(nu, config) for nu in config.nus if math.isfinite(nu)])
+    results["draws"] = prior_draws(x, config)
     return results
 
 
-def monte_carlo(x: Tensor, nu: float, weights: str, config: Config) -> tuple[Tensor, Tensor]:
-    """The mean over K random hidden units of sigma(w x + b) sigma(b), and its standard error (eq. 3 of the paper)."""
+def covariances(x: Tensor, weights: str, config: Config) -> Arrays:
+    """kappa(x, 0): by Monte Carlo, with its standard error, and exactly."""
+    origin = torch.zeros(1, 1, dtype=x.dtype)
+    prior: dict[str, Any] = {"weights": weights, "bias_std": config.bias_std, "normalize": True}
+    curves: dict[str, list[Tensor]] = {"monte_carlo": [], "standard_error": [], "exact": []}
+    for nu in config.nus:
+        activation = Matern(nu, config.lengthscale)
+        mean, error = monte_carlo_kernel(activation, x, origin, n_units=config.n_units, seed=config.seed, **prior)
+        exact = kernel_of(activation, **prior).double()(x, origin).to_dense().detach()
+        for key, values in zip(curves, (mean, error, exact), strict=True):
+            curves[key].append(values[:, 0])
+    return {key: torch.stack(values).numpy() for key, values in curves.items()}
+
+
+def gram(nu: float, config: Config) -> np.ndarray[Any, Any]:
+    x = torch.linspace(-config.x_max, config.x_max, config.n_gram, dtype=torch.float64)[:, None]
+    kernel = kernel_of(Matern(nu, config.lengthscale), weights="binary", bias_std=config.bias_std, normalize=True)
+    matrix: Tensor = kernel.double()(x).to_dense().detach()
+    return matrix.numpy()
+
+
+def prior_draws(x: Tensor, config: Config) -> np.ndarray[Any, Any]:
+    """Functions drawn from random networks of each width, and from the Gaussian process: (nu, width + 1, draw, x)."""
     generator = torch.Generator().manual_seed(config.seed)
-    w = torch.randn(config.n_units, generator=generator, dtype=x.dtype)
-    b = config.bias_std * torch.randn(config.n_units, generator=generator, dtype=x.dtype)
-    if weights == "binary":
-        w = w.sign()
-    products = matern(x[:, None] * w + b, nu, config.lengthscale) * matern(b, nu, config.lengthscale)
-    scale = math.sqrt(2 * math.pi) * config.bias_std
-    return scale * products.mean(1), scale * products.std(1) / math.sqrt(config.n_units)
+    rows = []
+    for nu in config.nus:
+        activation = Matern(nu, config.lengthscale)
+        draws = []
+        for width in config.widths:
+            for draw in range(config.n_draws):
+                seed = config.seed + 1 + draw
+                w, b = random_units(x, width, "binary", "gaussian", 1.0, config.bias_std, seed)
+                v = torch.randn(width, generator=generator, dtype=x.dtype) / math.sqrt(width)
+                draws.append(activation(x @ w + b) @ v)
+        matrix = kernel_of(activation, weights="binary", bias_std=config.bias_std).double()(x).to_dense().detach()
+        root = torch.linalg.cholesky(matrix + 1e-10 * torch.eye(len(x), dtype=x.dtype))
+        noise = torch.randn(len(x), config.n_draws, generator=generator, dtype=x.dtype)
+        draws += list((root @ noise).mT)
+        rows.append(torch.stack(draws).view(len(config.widths) + 1, config.n_draws, len(x)))
+    return torch.stack(rows).numpy()
 
 
-def quadrature(x: Tensor, nu: float, weights: str, config: Config) -> Tensor:
-    """The same expectation as an integral over b, and over w when Gaussian (eq. 2 of the paper)."""
-    if weights == "binary":
-        return (_over_bias(x, nu, config) + _over_bias(-x, nu, config)) / 2
-    w, weight = _gauss_legendre(torch.zeros(()), torch.tensor(9.0), panels=6)  # sign by sign: nu = 1/2 has a kink at 0
-    density = torch.exp(-0.5 * w**2) / math.sqrt(2 * math.pi) * weight
-    products = x[:, None] * w
-    return ((_over_bias(products, nu, config) + _over_bias(-products, nu, config)) * density).sum(-1)
+def draw(results: Arrays) -> dict[str, Figure]:
+    return {"covariance": _curves(results), "gram": _gram(results), "prior_draws": _draws(results)}
 
 
-def _over_bias(s: Tensor, nu: float, config: Config) -> Tensor:
-    """sqrt(2 pi) bias_std times the integral of N(b; 0, bias_std^2) sigma(s + b) sigma(b) db."""
-    end = 9 * config.bias_std
-    start = torch.clamp(-s, min=0.0) if nu < math.inf else torch.full_like(s, -end)  # sigma(x <= 0) = 0
-    start = start.clamp(max=end)
-    b, weight = _gauss_legendre(start, torch.full_like(s, end), panels=12)
-    product = matern(s[..., None] + b, nu, config.lengthscale) * matern(b, nu, config.lengthscale)
-    return (torch.exp(-0.5 * (b / config.bias_std) ** 2) * product * weight).sum(-1)
-
-
-def _gauss_legendre(start: Tensor, end: Tensor, panels: int, order: int = 12) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of a composite Gauss-Legendre rule on [start, end], in a new last dimension."""
-    node, weight = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(order))
-    width = (end - start)[..., None, None] / panels
-    edges = start[..., None, None] + torch.arange(panels, dtype=torch.float64)[:, None] * width
-    return (edges + width * (node + 1) / 2).flatten(-2), (weight * width / 2).expand_as(edges + node).flatten(-2)
-
-
-def draw(results: Arrays) -> Figure:
+def _curves(results: Arrays) -> Figure:
     """Left the activations; right Monte Carlo (solid), exact (dashed), Gaussian weights in light colours."""
     figure, (left, right) = plots.panels(1, 2, width=10, height=3.6, width_ratios=(2, 3))
     x, spacing = results["x"], 4.0
@@ -116,4 +127,31 @@ def draw(results: Arrays) -> Figure:
             "Monte Carlo, Gaussian weights (light)": {"color": "0.3", "alpha": 0.35},
         },
     )
+    return figure
+
+
+def _gram(results: Arrays) -> Figure:
+    """The exact Gram matrices of the appendix: the decay of the envelope is seen along the diagonal."""
+    nus, extent = [nu for nu in results["nu"] if math.isfinite(nu)], results["x"][[0, -1]]
+    figure, axes = plots.panels(1, len(nus), width=8.5, height=3.1)
+    for ax, nu, matrix in zip(axes, nus, results["gram"], strict=True):
+        image = ax.imshow(matrix, cmap="gray_r", vmin=0, vmax=1, extent=(*extent, *extent[::-1]))
+        ax.set(title=rf"$\nu = {plots.smoothness_label(nu)}$", xlabel="$x'$", xticks=(-2, 0, 2), yticks=(-2, 0, 2))
+    axes[0].set_ylabel("$x$")
+    figure.colorbar(image, ax=axes, label=r"$\kappa(x, x')$", shrink=0.85)
+    return figure
+
+
+def _draws(results: Arrays) -> Figure:
+    """Rows: activations; columns: networks of growing width, and the Gaussian process they tend to."""
+    widths = [f"{w} units" for w in results["widths"]] + ["Gaussian process"]
+    figure, axes = plots.panels(len(results["nu"]), len(widths), width=10, height=6.5, sharey=True)
+    for i, nu in enumerate(results["nu"]):
+        for j, title in enumerate(widths):
+            ax = axes[i, j]
+            ax.plot(results["x"], results["draws"][i, j].T, color=plots.COLORS[i], alpha=0.8, linewidth=0.9)
+            ax.set(xticks=(-2, 0, 2), yticks=(-2, 0, 2), ylim=(-2.2, 2.2))
+            if i == 0:
+                ax.set_title(title)
+        axes[i, 0].set_ylabel(rf"$\nu$ = {plots.smoothness_label(nu)}")
     return figure

@@ -84,7 +84,7 @@ def mc_dropout(network: nn.Sequential, x: Tensor, config: Config) -> Tensor:
     return output(dropout(features)).softmax(-1)[..., 1].mean(0)  # the network is still in training mode
 
 
-def draw(results: Arrays) -> Figure:
+def draw(results: Arrays) -> dict[str, Figure]:
     figure, axes = plots.panels(1, 2, width=9, height=3.2, sharey=True)
     for ax, name, title in zip(axes, ("relu", "matern"), ("ReLU", "Matérn-5/2"), strict=True):
         ax.axvspan(results["x"].min(), results["x"].max(), color="0.93", zorder=0)
@@ -94,4 +94,4 @@ def draw(results: Arrays) -> Figure:
         ax.scatter(results["x"], results["y"] * 1.1 - 0.05 + jitter, s=4, color=plots.COLORS[4], linewidths=0)
         ax.set(title=title, xlabel="input (training data in the shaded part)")
     axes[0].set(ylabel="probability of class 1", yticks=(0, 0.5, 1))
-    return figure
+    return {"far_from_data": figure}

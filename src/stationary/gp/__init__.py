@@ -1,4 +1,4 @@
-"""Gaussian processes, with GPyTorch: the kernels behind the networks. Nothing outside of this package imports gpytorch."""
+"""Gaussian processes, with GPyTorch: the kernels behind the networks. Only this package imports gpytorch."""
 
 from stationary.gp import kernels as kernels
 from stationary.gp.kernels import kernel_of as kernel_of

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from stationary.activations import RBF, Matern
 from stationary.checks import check_finite
 from stationary.extras import extra
+from stationary.spectral import number
 
 with extra("gp"):
     from gpytorch.constraints import Positive
@@ -50,6 +51,7 @@ class NetworkKernel(Kernel):
         kwargs: as for every gpytorch kernel: batch_shape, active_dims, lengthscale_prior, lengthscale_constraint.
     """
 
+    activation: Any
     weight_std = positive("weight_std")
     bias_std = positive("bias_std")
 
@@ -91,11 +93,37 @@ class NetworkKernel(Kernel):
         return x.double() * self.weight_std.double()
 
 
+def is_symmetric(x1: Tensor, x2: Tensor, diag: bool) -> bool:
+    """Whether the matrix is that of one set of inputs with itself, so that half of it is enough."""
+    return not diag and x1.shape == x2.shape and torch.equal(x1, x2)
+
+
+def upper_indices(x: Tensor) -> tuple[Tensor, Tensor]:
+    i, j = torch.triu_indices(x.shape[-2], x.shape[-2], device=x.device)
+    return i, j
+
+
+def mirror(upper: Tensor, n: int) -> Tensor:
+    """The symmetric matrix with these entries on and above its diagonal."""
+    i, j = torch.triu_indices(n, n, device=upper.device)
+    matrix = upper.new_empty(*upper.shape[:-1], n, n)
+    matrix[..., i, j] = upper
+    matrix[..., j, i] = upper
+    return matrix
+
+
+def distances(u1: Tensor, u2: Tensor, diag: bool) -> Tensor:
+    """Euclidean distances by differences: exactly 0 between equal inputs, where a matrix product leaves 1e-8."""
+    if diag:
+        return torch.linalg.vector_norm(u1 - u2, dim=-1)
+    return torch.cdist(u1, u2, compute_mode="donot_use_mm_for_euclid_dist")
+
+
 def _fixed(activation: nn.Module) -> nn.Module:
     """A copy without parameters of its own: the kernel holds the length-scale."""
     if isinstance(activation, Matern) and activation.learnable:
-        options = {"centered": activation.centered, "dim": activation.dim}
-        return Matern(activation.nu.item(), activation.lengthscale.item(), activation.variance, **options)
+        nu, lengthscale = number(activation.nu), number(activation.lengthscale)
+        return Matern(nu, lengthscale, activation.variance, centered=activation.centered, dim=activation.dim)
     if isinstance(activation, RBF) and activation.learnable:
-        return RBF(activation.lengthscale.item(), activation.variance)
+        return RBF(number(activation.lengthscale), activation.variance)
     return copy.deepcopy(activation)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from stationary.activations import RBF, Matern
 from stationary.duals import NoClosedForm
-from stationary.gp.base import NetworkKernel
+from stationary.gp.base import NetworkKernel, distances, is_symmetric, mirror, upper_indices
 from stationary.special import matern_covariance, shifted_half_line_integral
+from stationary.spectral import number
 
 MAX_DIMS = 12  # 2^12 signs
 
@@ -41,18 +42,25 @@ class BinaryNetworkKernel(NetworkKernel):
         self.weights = weights
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        symmetric = is_symmetric(x1, x2, diag)
         u1, u2 = self._weighted(x1), self._weighted(x2)
-        total: Tensor | float = 0.0
+        total = torch.zeros((), dtype=u1.dtype, device=u1.device)
         signs = sign_vectors(u1.shape[-1], self.weights)
         for sign in signs.to(u1):
             s1, s2 = u1 @ sign, u2 @ sign
-            total = total + (self._of_bias(s1, s2, True) if diag else self._of_bias(s1[..., :, None], s2[..., None, :], False))
-        return (self._factor(diag) * total / len(signs)).to(x1.dtype)
+            if symmetric:
+                i, j = upper_indices(x1)
+                s1, s2 = s1[..., i], s1[..., j]
+            elif not diag:
+                s1, s2 = s1[..., :, None], s2[..., None, :]
+            total = total + self._of_bias(s1, s2, diag or symmetric)
+        mean = total / len(signs)
+        return (self._factor(diag) * (mirror(mean, x1.shape[-2]) if symmetric else mean)).to(x1.dtype)
 
     def _of_bias(self, s1: Tensor, s2: Tensor, flat: bool) -> Tensor:
         """E[sigma(s1 + b) sigma(s2 + b)]."""
         bias, lengthscale = self._hyper("bias_std", flat), self._hyper("lengthscale", flat)
-        nu = self.activation.nu if isinstance(self.activation, Matern) else math.inf
+        nu = number(self.activation.nu) if isinstance(self.activation, Matern) else math.inf
         if math.isinf(nu):
             return self.activation.variance * _rbf_over_bias(s1, s2, lengthscale, bias)
         if self.activation.centered:
@@ -62,7 +70,7 @@ class BinaryNetworkKernel(NetworkKernel):
 
 
 def _matern_over_bias(s1: Tensor, s2: Tensor, nu: float, lengthscale: Tensor, bias: Tensor) -> Tensor:
-    """In units of bias_std: L = lambda bias_std. The exponents are added before they are taken, so nothing overflows."""
+    """In units of bias_std, L = lambda bias_std; exponents are added before they are taken, so nothing overflows."""
     rate = math.sqrt(2 * nu) * bias / lengthscale
     m, r = torch.minimum(s1, s2) / bias, (s1 - s2).abs() / bias
     t = 2 * rate - m
@@ -85,14 +93,14 @@ def sign_vectors(dims: int, weights: str) -> Tensor:
         return torch.ones(1, dims)
     if dims > MAX_DIMS:
         raise ValueError(
-            f"binary weights are summed over all 2^d signs, so d may be at most {MAX_DIMS}, got {dims} input dimensions; "
+            f"binary weights are summed over all 2^d signs, d at most {MAX_DIMS}; got {dims} input dimensions; "
             'use weights="gaussian", or monte_carlo_kernel'
         )
     return torch.tensor(list(itertools.product((1.0, -1.0), repeat=dims)))
 
 
 class MaternEnvelopeKernel(NetworkKernel):
-    """The paper's kappa_Mat-NN (its eq. 9): a Matérn kernel under Gaussian envelopes,
+    """The paper's kappa_Mat-NN (its eq. 9): a Matérn kernel under Gaussian envelopes.
 
         e^(-|x|^2 / 2 sigma_m^2) kappa_Mat(|x - x'|) e^(-|x'|^2 / 2 sigma_m^2) / (sqrt(2 pi) bias_std),
 
@@ -102,7 +110,7 @@ class MaternEnvelopeKernel(NetworkKernel):
     largest error on [-3, 3]^2 relative to the peak, its constant fitted at the origin: 2 to 9 % for lengthscale 0.5,
     bias_std 1; 7 to 34 % for lengthscale 1, bias_std 1; at most 0.6 % for bias_std 5. In more dimensions it is not the
     kernel of binary weights, which is not isotropic.
-    """  # noqa: D400, D415 - the formula ends the sentence
+    """
 
     def __init__(self, nu: float = 2.5, variance: float = 1.0, lengthscale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(Matern(nu, lengthscale, variance), **kwargs)
@@ -110,7 +118,7 @@ class MaternEnvelopeKernel(NetworkKernel):
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         bias, lengthscale = self._hyper("bias_std", diag), self._hyper("lengthscale", diag)
         u1, u2 = self._weighted(x1), self._weighted(x2)
-        distance = self.covar_dist(u1, u2, diag=diag)
+        distance = distances(u1, u2, diag)
         square1, square2 = u1.square().sum(-1), u2.square().sum(-1)
         squares = square1 + square2 if diag else square1[..., :, None] + square2[..., None, :]
         envelope = torch.exp(-squares / (2 * (2 * bias**2 + lengthscale**2)))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stationary import activations as act
 from stationary.duals import Dual, dual_of
-from stationary.gp.base import NetworkKernel
+from stationary.gp.base import NetworkKernel, is_symmetric, mirror, upper_indices
 
 Triple = tuple[Tensor, Tensor, Tensor]
 
@@ -41,11 +41,11 @@ class GaussianNetworkKernel(NetworkKernel):
         return dual_of(self.activation)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        symmetric = not diag and x1.shape == x2.shape and torch.equal(x1, x2)  # half of the matrix is enough
+        symmetric = is_symmetric(x1, x2, diag)
         first = self._first_layer(x1, x2, diag)
-        result = self._output(_upper(first) if symmetric else first, diag or symmetric)
+        result = self._output(_upper(first, *upper_indices(x1)) if symmetric else first, diag or symmetric)
         if symmetric:
-            result = _mirror(result, x1.shape[-2])
+            result = mirror(result, x1.shape[-2])
         return (self._factor(diag) * result).to(x1.dtype)
 
     def _output(self, k: Triple, flat: bool) -> Tensor:
@@ -65,7 +65,8 @@ class GaussianNetworkKernel(NetworkKernel):
         bias, weight = self._hyper("bias_std", flat) ** 2, self._mean_square_weight(flat)
         k11, k12, k22 = k
         return tuple(  # type: ignore[return-value]
-            bias + weight * self._kappa(*triple, flat=flat) for triple in ((k11, k11, k11), (k11, k12, k22), (k22, k22, k22))
+            bias + weight * self._kappa(*triple, flat=flat)
+            for triple in ((k11, k11, k11), (k11, k12, k22), (k22, k22, k22))
         )
 
     def _mean_square_weight(self, flat: bool) -> Tensor:
@@ -110,20 +111,11 @@ class NeuralTangentKernel(GaussianNetworkKernel):
         return self._kappa(*k, flat=flat) + tangent * self._slope(*k, flat=flat)
 
 
-def _upper(k: Triple) -> Triple:
+def _upper(k: Triple, i: Tensor, j: Tensor) -> Triple:
     """The entries on and above the diagonal, as vectors; on the diagonal the three agree to the last bit."""
     k11, k12, _ = k
-    i, j = torch.triu_indices(k12.shape[-2], k12.shape[-1], device=k12.device)
     own = k11.squeeze(-1).expand(*k12.shape[:-1])
     return own[..., i], torch.where(i == j, own[..., i], k12[..., i, j]), own[..., j]
-
-
-def _mirror(upper: Tensor, n: int) -> Tensor:
-    i, j = torch.triu_indices(n, n, device=upper.device)
-    matrix = upper.new_empty(*upper.shape[:-1], n, n)
-    matrix[..., i, j] = upper
-    matrix[..., j, i] = upper
-    return matrix
 
 
 class MaternNNKernel(GaussianNetworkKernel):

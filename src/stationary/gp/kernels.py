@@ -44,8 +44,8 @@ def kernel_of(
 
     Args:
         activation: a module of this library, ``nn.ReLU`` or ``nn.LeakyReLU``.
-        weights: "gaussian"; "binary" (signs, the paper's); "sphere" (uniform on the unit sphere); "one". Times weight_std.
-        bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], which makes a local activation stationary.
+        weights: "gaussian"; "binary" (signs, the paper's); "sphere" (uniform on the unit sphere); "one".
+        bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], exactly stationary for Matérn and RBF.
         weight_std, bias_std: initial values of the kernel's hyperparameters.
         depth: hidden layers (Gaussian weights only); depth L ends with E[sigma sigma'].
         normalize: multiply by sqrt(2 pi) bias_std (for a uniform bias by its width), so that Matérn and RBF are near 1.

@@ -10,7 +10,7 @@ from stationary.activations import RBF, Cosine, Matern, SinCos, Sine
 from stationary.checks import check_positive
 from stationary.duals import NoClosedForm
 from stationary.extras import extra
-from stationary.gp.base import NetworkKernel, positive, register_positive
+from stationary.gp.base import NetworkKernel, distances, positive, register_positive
 from stationary.gp.binary import sign_vectors
 from stationary.special import in_pieces, matern_covariance
 
@@ -31,9 +31,8 @@ class MaternKernel(Kernel):
         self.nu = float(nu)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        centre = x1.mean(dim=tuple(range(x1.dim() - 1)), keepdim=True)  # distances lose less to rounding near 0
-        scaled = [((x - centre) / self.lengthscale).double() for x in (x1, x2)]
-        return matern_covariance(self.covar_dist(*scaled, diag=diag, **params), self.nu).to(x1.dtype)
+        u1, u2 = (x.double() / self.lengthscale.double() for x in (x1, x2))
+        return matern_covariance(distances(u1, u2, diag), self.nu).to(x1.dtype)
 
 
 class UniformBiasKernel(NetworkKernel):
@@ -43,8 +42,8 @@ class UniformBiasKernel(NetworkKernel):
     divided by 2 B; exactly stationary up to an error that falls exponentially in B - |w'x|. ``normalize`` multiplies by
     2 B. A periodic activation has the mean autocorrelation over a period, whatever B, if [-B, B] covers whole periods.
 
-    - weights "one" or "binary": kappa(w'r), averaged over the signs. In d > 1 not isotropic: along a diagonal it tends to
-      a constant.
+    - weights "one" or "binary": kappa(w'r), averaged over the signs. In d > 1 not isotropic: along a diagonal it tends
+      to a constant.
     - weights "gaussian": isotropic, with a tail that falls only like 1 / |r|. Matérn: Gamma(nu + 1/2) / Gamma(nu)
       U(1/2, 1 - nu, (lambda |r|)^2 / 2); RBF: (1 + |r|^2 / ell^2)^(-1/2).
     - weights "sphere", activation ``Matern(dim=d)`` on d inputs: exactly the isotropic d-dimensional Matérn kernel.
@@ -68,15 +67,19 @@ class UniformBiasKernel(NetworkKernel):
         lengthscale = self._hyper("lengthscale", diag) if self.has_lengthscale else torch.ones((), dtype=u1.dtype)
         if self.weights in ("one", "binary"):
             signs = sign_vectors(u1.shape[-1], self.weights).to(u1)
-            total: Tensor | float = 0.0
+            total = torch.zeros((), dtype=u1.dtype, device=u1.device)
             for sign in signs:
                 s1, s2 = u1 @ sign, u2 @ sign
-                total = total + self._autocorrelation((s1 - s2 if diag else s1[..., :, None] - s2[..., None, :]) / lengthscale)
+                total = total + self._autocorrelation(
+                    (s1 - s2 if diag else s1[..., :, None] - s2[..., None, :]) / lengthscale
+                )
             result = total / len(signs)
         else:
             self._check_sphere(u1.shape[-1])
-            distance = self.covar_dist(u1, u2, diag=diag) / lengthscale
-            result = self._autocorrelation(distance) if self.weights == "sphere" else self._over_gaussian_weights(distance)
+            distance = distances(u1, u2, diag) / lengthscale
+            result = (
+                self._autocorrelation(distance) if self.weights == "sphere" else self._over_gaussian_weights(distance)
+            )
         return (self._factor(diag) * result).to(x1.dtype)
 
     def _factor(self, diag: bool) -> Tensor | float:
@@ -112,7 +115,7 @@ class UniformBiasKernel(NetworkKernel):
 
 
 def _matern_over_weights(r: Tensor, nu: float, step: float = 0.25) -> Tensor:
-    """E[kappa_Mat(r xi)] from the spectral density: int (1 + w^2)^-(nu + 1/2) e^(-nu r^2 w^2) dw, w = sinh(v), normalised.
+    """E[kappa_Mat(r xi)] in the spectral domain: int (1 + w^2)^-(nu + 1/2) e^(-nu r^2 w^2) dw, w = sinh(v), normalised.
 
     The trapezoidal rule in v converges geometrically; v is scaled by the width of the Gaussian where that is narrower.
     """
@@ -149,10 +152,10 @@ class RBFNNKernel(Kernel):
         return False
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        g2, c2 = self.lengthscale.double() ** 2, self.centre_std.double() ** 2
+        g2, c2 = torch.as_tensor(self.lengthscale).double() ** 2, self.centre_std.double() ** 2
         e2, s2, m2 = 1 / (2 / g2 + 1 / c2), 2 * g2 + g2**2 / c2, 2 * c2 + g2
         factor = torch.sqrt(e2 / c2).expand(*e2.shape[:-1], x1.shape[-1]).prod(-1, keepdim=True)
-        near = self.covar_dist(x1.double() / s2.sqrt(), x2.double() / s2.sqrt(), diag=diag, square_dist=True)
+        near = distances(x1.double() / s2.sqrt(), x2.double() / s2.sqrt(), diag) ** 2
         square1, square2 = ((x.double().square() / m2).sum(-1) for x in (x1, x2))
         squares = square1 + square2 if diag else square1[..., :, None] + square2[..., None, :]
         return ((factor.squeeze(-1) if diag else factor) * torch.exp(-0.5 * (near + squares))).to(x1.dtype)
