@@ -6,7 +6,7 @@ It is Gamma(n + 1) e^(t^2 / 4) D_(-n-1)(t), a parabolic cylinder function.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -92,52 +92,72 @@ def scaled_half_line_integrals(t: Tensor, orders: range) -> list[Tensor]:
 def shifted_half_line_integral(t: Tensor, r: Tensor, p: float) -> Tensor:
     """Integral over R > 0 of R^p (R + r)^p e^(-R^2 / 2 - t R) dR times e^(-min(t, 0)^2 / 2), r >= 0, p > -1/2.
 
-    A sum of h_n for integer p, else trapezoidal rules, to about 1e-9.
+    A sum of h_n for integer p, else trapezoidal rules, to about 1e-9 and once differentiable.
     """
-    function = _shifted_by_sum if float(p).is_integer() else _shifted_by_quadrature
-    return in_pieces(lambda t, r: function(t, r, p), t, r)
+    if float(p).is_integer():
+        return in_pieces(lambda t, r: _shifted_by_sum(t, r, int(p)), t, r)
+    t, r = torch.broadcast_tensors(t, r)
+    return _ShiftedByQuadrature.apply(t.reshape(-1), r.reshape(-1), p).view(t.shape)
 
 
-def _shifted_by_sum(t: Tensor, r: Tensor, p: float) -> Tensor:
-    k = int(p)
-    h = scaled_half_line_integrals(t, range(k, 2 * k + 1))
-    return sum((math.comb(k, j) * r ** (k - j) * h[j] for j in range(k + 1)), torch.zeros_like(t))
+def _shifted_by_sum(t: Tensor, r: Tensor, p: int) -> Tensor:
+    h = scaled_half_line_integrals(t, range(p, 2 * p + 1))
+    return sum((math.comb(p, j) * r ** (p - j) * h[j] for j in range(p + 1)), torch.zeros_like(t))
 
 
-def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float) -> Tensor:
+class _ShiftedByQuadrature(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, r: Tensor, p: float) -> Tensor:
+        ctx.save_for_backward(t, r)
+        ctx.p = p
+        return torch.cat([_shifted_by_quadrature(*piece, p=p)[0] for piece in _cut((t, r), PIECE)])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        slopes = [_shifted_by_quadrature(*piece, p=ctx.p, slopes=True)[1:] for piece in _cut(ctx.saved_tensors, PIECE)]
+        in_t, in_r = (torch.cat(parts) for parts in zip(*slopes, strict=True))
+        return grad * in_t, grad * in_r, None
+
+
+def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float, slopes: bool = False) -> tuple[Tensor, ...]:
+    """The integral and, if asked for, its derivatives in t and r, from the same nodes."""
     right = t >= 0
-    values = torch.empty_like(t)
-    values[right] = _shifted_right(t[right], r[right], p)
-    values[~right] = _shifted_left(t[~right], r[~right], p)
-    return values
+    results = tuple(torch.empty_like(t) for _ in range(3 if slopes else 1))
+    for side, rule in ((right, _right_nodes), (~right, _left_nodes)):
+        t_side, r_side = t[side], r[side]
+        sums = [torch.zeros_like(t_side) for _ in results]
+        for R, log_weight in rule(t_side, p):
+            shifted = r_side + R
+            f = torch.exp(log_weight + p * torch.log(shifted))
+            sums[0] += f
+            if slopes:
+                sums[1] -= f * (R + t_side.clamp(max=0.0))
+                sums[2] += f.div_(shifted).mul_(p)
+        for result, total in zip(results, sums, strict=True):
+            result[side] = total
+    return results
 
 
-def _shifted_right(t: Tensor, r: Tensor, p: float, step: float = 0.18) -> Tensor:
-    """For t >= 0 in u, R = e^u / (1 + t): the same nodes for every element, closer where the peak is narrower."""
-    step = step / math.sqrt(1 + max(p, 0.0) / 2)
+def _right_nodes(t: Tensor, p: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """For t >= 0 in u, R = e^u / (1 + t); closer nodes where the peak is narrower."""
+    step = 0.18 / math.sqrt(1 + max(p, 0.0) / 2)
     scale = 1 / (1 + t)
-    r_scaled, quadratic, linear = r / scale, 0.5 * scale**2, t * scale
-    total = torch.zeros_like(t)
+    quadratic, linear, constant = 0.5 * scale**2, t * scale, math.log(step) + (p + 1) * torch.log(scale)
     for u in np.arange(-22 / (p + 1 + min(p, 0.0)), math.log(60 + 8 * max(p, 0.0)), step):
         x = math.exp(u)
-        exponent = p * torch.log(r_scaled + x) - x * x * quadratic - x * linear
-        total = total + math.exp((p + 1) * u) * torch.exp(exponent)
-    return step * scale ** (2 * p + 1) * total
+        yield x * scale, constant + (p + 1) * u - x * x * quadratic - x * linear
 
 
-def _shifted_left(t: Tensor, r: Tensor, p: float, nodes: int = 96) -> Tensor:
+def _left_nodes(t: Tensor, p: float, nodes: int = 96) -> Iterator[tuple[Tensor, Tensor]]:
     """For t < 0 in y, R = softplus(y): the integrand is a bump around R = -t."""
-    with torch.no_grad():
-        end = math.sqrt(2 * (45 + 4 * max(p, 0.0))) - t
-        start = torch.where(t < -12, -t - 10.0, -32 / (p + 1 + min(p, 0.0)))
-        step = (end - start) / nodes
-    total = torch.zeros_like(t)
+    end = math.sqrt(2 * (45 + 4 * max(p, 0.0))) - t
+    start = torch.where(t < -12, -t - 10.0, -32 / (p + 1 + min(p, 0.0)))
+    step = (end - start) / nodes
     for i in range(nodes):
         y = start + (i + 0.5) * step
         R = torch.nn.functional.softplus(y, threshold=40.0)
-        exponent = p * (torch.log(R) + torch.log(R + r)) - 0.5 * (R + t) ** 2
-        total = total + step * torch.sigmoid(y) * torch.exp(exponent)
-    return total
+        yield R, torch.log(step * torch.sigmoid(y)) + p * torch.log(R) - 0.5 * (R + t) ** 2
 
 
 def in_pieces(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
