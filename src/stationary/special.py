@@ -110,12 +110,12 @@ class _ShiftedByQuadrature(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, r: Tensor, p: float) -> Tensor:
         ctx.save_for_backward(t, r)
         ctx.p = p
-        return torch.cat([_shifted_by_quadrature(*piece, p=p)[0] for piece in _cut((t, r), PIECE)])
+        return torch.cat([_shifted_by_quadrature(a, b, p)[0] for a, b in _cut((t, r), PIECE)])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        slopes = [_shifted_by_quadrature(*piece, p=ctx.p, slopes=True)[1:] for piece in _cut(ctx.saved_tensors, PIECE)]
+        slopes = [_shifted_by_quadrature(a, b, ctx.p, slopes=True)[1:] for a, b in _cut(ctx.saved_tensors, PIECE)]
         in_t, in_r = (torch.cat(parts) for parts in zip(*slopes, strict=True))
         return grad * in_t, grad * in_r, None
 
