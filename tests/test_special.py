@@ -11,9 +11,9 @@ from stationary.special import (
     half_line_integral,
     in_pieces,
     log_half_line_integral,
-    matern_covariance,
     scaled_half_line_integrals,
     shifted_half_line_integral,
+    unit_matern_covariance,
 )
 
 F64 = torch.float64
@@ -70,11 +70,11 @@ def test_shifted_integral(p, t):
 def test_matern_covariance_and_its_slope(nu):
     r = torch.tensor([0.05, 0.4, 1.0, 5.0, 40.0], dtype=F64, requires_grad=True)
     np.testing.assert_allclose(
-        matern_covariance(r, nu).detach(), oracles.matern_kernel(r.detach().numpy(), nu), rtol=1e-10
+        unit_matern_covariance(r, nu).detach(), oracles.matern_kernel(r.detach().numpy(), nu), rtol=1e-10
     )
-    assert torch.autograd.gradcheck(lambda r: matern_covariance(r, nu), r)
+    assert torch.autograd.gradcheck(lambda r: unit_matern_covariance(r, nu), r)
     zero = torch.zeros(1, dtype=F64, requires_grad=True)
-    matern_covariance(zero, nu).backward()
+    unit_matern_covariance(zero, nu).backward()
     assert zero.grad.item() == 0
 
 

@@ -115,7 +115,7 @@ def test_centre_and_spread_of_sigma_squared(dim):
 
 
 def test_rbf_limit_of_the_activation_has_the_known_rate():
-    """sup |centred Matérn - RBF| ~ 0.20 nu^(-1/2) (THEORY: the skewness of the Gamma density)."""
+    """sup |centred Matérn - RBF| ~ 0.20 nu^(-1/2), from the skewness of the Gamma density."""
     x = torch.linspace(-6, 6, 4001, dtype=torch.float64)
     nus = np.array([200.0, 800.0, 3200.0, 12800.0])
     gap = np.array([(st.matern(x, nu, centered=True) - st.rbf(x)).abs().max().item() for nu in nus])
@@ -144,3 +144,102 @@ def test_fundamental_of_the_periodic_activations(function, exact):
     first, expected = np.fft.rfft(on_numpy(function)(x))[1], np.fft.rfft(exact(x))[1]
     assert first == pytest.approx(expected, rel=1e-5)
     np.testing.assert_allclose(on_numpy(function)(x + 6 * np.pi), on_numpy(function)(x), atol=1e-12)
+
+
+# The densities in closed form
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.5, 1.5, 2.2, 10.0])
+@pytest.mark.parametrize("dim", [1, 2, 3, 6])
+def test_spectral_density_against_mpmath(nu, dim):
+    mpmath.mp.dps = 30
+    n, d, lengthscale, variance = mpmath.mpf(nu), mpmath.mpf(dim), mpmath.mpf(0.7), mpmath.mpf(1.9)
+    rate2 = 2 * n / lengthscale**2
+    constant = variance * 2**d * mpmath.pi ** (d / 2) * mpmath.gamma(n + d / 2) * rate2**n / mpmath.gamma(n)
+    omega = [0.0, 0.1, 1.0, 30.0, 1e4]
+    exact = [float(constant / (rate2 + mpmath.mpf(w) ** 2) ** (n + d / 2)) for w in omega]
+    ours = spectral.spectral_density(torch.tensor(omega, dtype=torch.float64), nu, 0.7, 1.9, dim)
+    np.testing.assert_allclose(ours, exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [2.2, 3.5, math.inf])
+def test_the_kernel_is_the_transform_of_the_density_in_one_two_and_three_dimensions(nu):
+    """kappa(r) = (2 pi)^-d integral of S e^(i omega r): a cosine, a Bessel and a sinc transform."""
+    waves = {
+        1: lambda w, r: math.cos(w * r) / math.pi,
+        2: lambda w, r: special.j0(w * r) * w / (2 * math.pi),
+        3: lambda w, r: np.sinc(w * r / math.pi) * w**2 / (2 * math.pi**2),
+    }
+    for dim, wave in waves.items():
+        density = on_numpy(lambda w: spectral.spectral_density(w, nu, 0.8, 1.7, dim))
+        for r in (0.0, 0.4, 1.5):
+            kernel, _ = integrate.quad(lambda w: float(density(w)) * wave(w, r), 0, 400, limit=2000, epsabs=1e-11)
+            exact = math.exp(-((r / 0.8) ** 2) / 2) if nu == math.inf else float(oracles.matern_kernel(r, nu, 0.8))
+            assert kernel == pytest.approx(1.7 * exact, abs=1e-8)
+
+
+@pytest.mark.parametrize("nu", [0.5, 0.8, 2.2, 2.5])
+def test_the_activation_is_the_impulse_response_of_the_transfer_function(nu):
+    """q G(i omega) is the integral of sigma(x) e^(-i omega x), and S = q^2 |G|^2."""
+    lengthscale, variance = 0.6, 1.9
+    omega = torch.tensor([0.0, 0.7, -3.0, 12.0], dtype=torch.float64)
+    q2 = spectral.noise_density(nu, lengthscale, variance)
+    transfer = spectral.transfer_function(omega, nu, lengthscale)
+    density = spectral.spectral_density(omega, nu, lengthscale, variance)
+    np.testing.assert_allclose(q2 * transfer.abs() ** 2, density, rtol=1e-13)
+    v = np.arange(-120, 5, 1 / 64)
+    x = np.exp(v)
+    sigma = on_numpy(lambda t: st.matern(t, nu, lengthscale, variance))(x) * x / 64
+    for w, g in zip(omega.tolist(), transfer.tolist(), strict=True):
+        assert (sigma * np.exp(-1j * w * x)).sum() == pytest.approx(math.sqrt(q2) * g, abs=1e-9)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("nu", [0.3, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 2.2, 2.5, 3.0, 3.7])
+def test_mean_square_derivatives(nu, dim):
+    """ceil(nu) - 1 of them: the k-th needs a finite integral of omega^(2k) S, so octaves of it that shrink."""
+
+    def octave(k, low):
+        omega = torch.linspace(low, 2 * low, 2001, dtype=torch.float64)
+        density = spectral.spectral_density(omega, nu, dim=dim) * omega ** (2 * k + dim - 1)
+        return torch.trapezoid(density, omega).item()
+
+    # At k = nu the octaves are all alike (a logarithm), below they shrink by 4^(nu - k) each, and by 2^20 that in ten.
+    derivatives = 0
+    while octave(derivatives + 1, 1e3 * 2**10) < 0.5 * octave(derivatives + 1, 1e3):
+        derivatives += 1
+    assert derivatives == math.ceil(nu) - 1
+
+
+@pytest.mark.parametrize(("nu", "exists"), [(0.5, False), (0.9, False), (1.1, True), (1.5, True), (2.5, True)])
+def test_the_first_mean_square_derivative_seen_in_the_kernel(nu, exists):
+    """E[(f(x + h) - f(x))^2] / h^2 settles at lambda^2 / (2 (nu - 1)) as h falls, or grows without end."""
+    h = torch.tensor([1e-4, 1e-6], dtype=torch.float64)
+    quotient = 2 * (1 - spectral.matern_covariance(h, nu)) / h.square()
+    if exists and nu > 1.2:
+        assert quotient[0].item() == pytest.approx(spectral.rate(nu, 1.0) ** 2 / (2 * (nu - 1)), rel=1e-2)
+    assert (quotient[1] / quotient[0] < 2) == exists
+
+
+@pytest.mark.parametrize("nu", [0.3, 0.5, 1.0, 2.2, 10.0, 100.0])
+def test_matern_covariance_against_mpmath(nu):
+    mpmath.mp.dps = 30
+    for r in (1e-9, 1e-3, 0.4, 2.0, 9.0):
+        z = mpmath.sqrt(2 * mpmath.mpf(nu)) * mpmath.mpf(r) / mpmath.mpf(0.7)
+        exact = float(1.9 * 2 ** (1 - mpmath.mpf(nu)) / mpmath.gamma(nu) * z**nu * mpmath.besselk(nu, z))
+        ours = spectral.matern_covariance(torch.tensor([r, -r], dtype=torch.float64), nu, 0.7, 1.9)
+        np.testing.assert_allclose(ours, exact, rtol=1e-11)
+    ends = spectral.matern_covariance(torch.tensor([0.0, math.inf], dtype=torch.float64), nu, 0.7, 1.9)
+    assert ends.tolist() == [1.9, 0.0]
+
+
+def test_closed_forms_check_their_arguments():
+    omega = torch.ones(3)
+    with pytest.raises(ValueError, match="dim must be a positive integer, got 0"):
+        spectral.spectral_density(omega, dim=0)
+    with pytest.raises(ValueError, match="nu must be a positive number, got -1"):
+        spectral.spectral_density(omega, nu=-1.0)
+    with pytest.raises(ValueError, match="nu must be finite, got inf"):
+        spectral.transfer_function(omega, math.inf, 1.0)
+    with pytest.raises(ValueError, match="nu must be at most 100"):
+        spectral.matern_covariance(omega, 200.0)

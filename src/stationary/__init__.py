@@ -1,7 +1,9 @@
 """Neural networks that know what they do not know: stationary activation functions and the theory behind them.
 
-Reading order: ``activations`` (the functions), ``spectral`` (where their constants come from), ``initialization``
-(weights that keep the variance), ``fused`` (the same functions, faster), ``experiments`` (the paper's figures).
+Reading order: ``activations`` (the functions), ``spectral`` (where their constants come from), ``factorization``
+(from any kernel to its activation), ``duals`` and ``gp`` (from an activation to its kernel), ``mercer`` (kernels as
+operators), ``initialization`` (weights that keep the variance), ``monte_carlo`` (the kernel of any activation),
+``fused`` (the same functions, faster), ``experiments`` (the paper's figures).
 """
 
 from stationary.activations import RBF as RBF
@@ -28,6 +30,7 @@ from stationary.activations import sincos as sincos
 from stationary.activations import sine as sine
 from stationary.activations import step as step
 from stationary.activations import triangle_wave as triangle_wave
+from stationary.factorization import activation_from_kernel as activation_from_kernel
 from stationary.initialization import init_stationary_ as init_stationary_
 from stationary.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
 

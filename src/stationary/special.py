@@ -194,21 +194,21 @@ def _cut(tensors: tuple[Tensor, ...], size: int) -> Any:
     return zip(*(t.split(size) for t in tensors), strict=True)
 
 
-def matern_covariance(r: Tensor, nu: float) -> Tensor:
+def unit_matern_covariance(r: Tensor, nu: float) -> Tensor:
     """The Matérn kernel of lengthscale 1, 2^(1 - nu) / Gamma(nu) z^nu K_nu(z), z = sqrt(2 nu) |r|; once differentiable.
 
     For half-integer nu a polynomial times e^-z, else SciPy's Bessel function, on the CPU.
     """
-    z = math.sqrt(2 * nu) * r.abs()
+    if nu > 100:
+        raise ValueError(f"nu must be at most 100 or math.inf, got {nu!r}; from there the kernel is the RBF to 0.3 %")
+    z = (math.sqrt(2 * nu) * r.abs()).clamp(max=1e4)  # there the kernel is 0
     p = nu - 0.5
     if not p.is_integer():
         return _BesselMatern.apply(z, nu)
     k = int(p)
-    coefficients = [math.comb(2 * k - i, k) * math.factorial(k) / math.factorial(2 * k) for i in range(k + 1)]
-    powers = [c * math.factorial(k) / math.factorial(i) * 2**i for i, c in enumerate(coefficients)]
     polynomial = torch.zeros_like(z)
-    for c in reversed(powers):
-        polynomial = polynomial * z + c
+    for i in range(k, -1, -1):
+        polynomial = polynomial * z + math.comb(k, i) * 2**i / math.perm(2 * k, i)
     return polynomial * torch.exp(-z)
 
 
@@ -217,22 +217,22 @@ class _BesselMatern(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, nu: float) -> Tensor:
         ctx.save_for_backward(z)
         ctx.nu = nu
-        return _power_bessel(z, nu, nu, at_zero=1.0)
+        return _power_bessel(z, nu, nu, near_zero=1 - z * z / (4 * max(nu - 1, 1.0)))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (z,) = ctx.saved_tensors
-        return -grad * _power_bessel(z, ctx.nu, ctx.nu - 1, at_zero=0.0), None  # (z^nu K_nu)' = -z^nu K_(nu-1)
+        (z,) = ctx.saved_tensors  # (z^nu K_nu)' = -z^nu K_(nu-1)
+        return -grad * _power_bessel(z, ctx.nu, ctx.nu - 1, near_zero=z / (2 * max(ctx.nu - 1, 1.0))), None
 
 
-def _power_bessel(z: Tensor, nu: float, order: float, at_zero: float) -> Tensor:
-    """2^(1 - nu) / Gamma(nu) z^nu K_order(z)."""
+def _power_bessel(z: Tensor, nu: float, order: float, near_zero: Tensor) -> Tensor:
+    """2^(1 - nu) / Gamma(nu) z^nu K_order(z), and the Taylor series near 0, where the Bessel function overflows."""
     values = z.detach().cpu().double().numpy()
     safe = np.where(values > 0, values, 1.0)
-    log_scale = (1 - nu) * math.log(2) - math.lgamma(nu)
     with np.errstate(over="ignore"):
         bessel = scipy.special.kve(order, safe)
-        result = np.exp(log_scale + nu * np.log(safe) - safe) * bessel
-    result = np.where((values > 0) & np.isfinite(bessel), result, at_zero)
-    return torch.from_numpy(result).to(z)
+        log_power = (1 - nu) * math.log(2) - math.lgamma(nu) + nu * np.log(safe) - safe
+        result = torch.from_numpy(np.exp(log_power) * np.where(np.isfinite(bessel), bessel, 0.0)).to(z)
+    usable = torch.from_numpy((values > 0) & np.isfinite(bessel)).to(z.device)
+    return torch.where(usable, result, near_zero.detach())

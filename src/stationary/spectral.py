@@ -7,12 +7,11 @@ Every function takes Python floats or tensors, so that a learnable ``nu`` or ``l
 import math
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from scipy import special
 from torch import Tensor
 
 from stationary.checks import check_finite, check_positive
+from stationary.special import unit_matern_covariance
 
 Number = float | Tensor
 
@@ -131,21 +130,13 @@ def spectral_density(
 def matern_covariance(r: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0) -> Tensor:
     """The Matérn kernel, variance 2^(1 - nu) / Gamma(nu) z^nu K_nu(z), z = lambda |r| (eq. 6 of the paper).
 
-    Computed in float64 by SciPy on the CPU, for nu up to 100 and ``math.inf``, the RBF; it has no gradient.
+    Once differentiable in r; ``math.inf`` is the RBF kernel.
     """
     _check_matern(nu, lengthscale, rbf=True)
     check_finite("variance", variance)
-    distance = r.detach().abs().double().cpu().numpy() / lengthscale
-    if math.isinf(nu):
-        return torch.as_tensor(variance * np.exp(-np.square(distance) / 2)).to(r)
-    if nu > 100:
-        raise ValueError(f"nu must be at most 100 or math.inf, got {nu!r}; from there the kernel is the RBF to 0.3 %")
-    z = np.minimum(math.sqrt(2 * nu) * distance, 1e4)  # beyond, e^-z is 0
-    with np.errstate(over="ignore", invalid="ignore"):
-        kernel = 2 / math.gamma(nu) * (z / 2) ** nu * special.kve(nu, z) * np.exp(-z)
-    # K_nu overflows where z^nu underflows: there the kernel is its own Taylor series.
-    near = 1 - z**2 / (4 * max(nu - 1, 1.0))
-    return torch.as_tensor(variance * np.where(np.isfinite(kernel), kernel, near)).to(r)
+    scaled = r.double() / lengthscale
+    unit = torch.exp(-scaled.square() / 2) if math.isinf(nu) else unit_matern_covariance(scaled, nu)
+    return (variance * unit).to(r.dtype)
 
 
 def _check_matern(nu: float, lengthscale: float, rbf: bool = False) -> None:

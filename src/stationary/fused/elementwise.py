@@ -99,6 +99,9 @@ class _Elementwise(torch.autograd.Function):
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
             return None, None, *_gradients(ctx.plain, inputs, needed, grad)
+        if torch._C._functorch.is_legacy_batchedtensor(grad) and not any(needed[1:]):  # is_grads_batched=True
+            slope, *others = _gradients(ctx.plain, inputs, needed, torch.ones_like(x))
+            return None, None, None if slope is None else grad * slope, *others
         if ctx.twin is not None:
             grad_x = ctx.twin.on_device(x, grad)
             if grad_x is not None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from stationary.activations import RBF, Matern
 from stationary.duals import NoClosedForm
 from stationary.gp.base import NetworkKernel, distances, is_symmetric, mirror, upper_indices
-from stationary.special import matern_covariance, shifted_half_line_integral
+from stationary.special import shifted_half_line_integral, unit_matern_covariance
 from stationary.spectral import number
 
 MAX_DIMS = 12  # 2^12 signs
@@ -122,6 +122,6 @@ class MaternEnvelopeKernel(NetworkKernel):
         square1, square2 = u1.square().sum(-1), u2.square().sum(-1)
         squares = square1 + square2 if diag else square1[..., :, None] + square2[..., None, :]
         envelope = torch.exp(-squares / (2 * (2 * bias**2 + lengthscale**2)))
-        stationary = matern_covariance(distance / lengthscale, self.activation.nu)
+        stationary = unit_matern_covariance(distance / lengthscale, self.activation.nu)
         amplitude = self.activation.variance / (math.sqrt(2 * math.pi) * bias)
         return (self._factor(diag) * amplitude * envelope * stationary).to(x1.dtype)

@@ -12,7 +12,7 @@ from stationary.duals import NoClosedForm
 from stationary.extras import extra
 from stationary.gp.base import NetworkKernel, distances, positive, register_positive
 from stationary.gp.binary import sign_vectors
-from stationary.special import in_pieces, matern_covariance
+from stationary.special import in_pieces, unit_matern_covariance
 
 with extra("gp"):
     from gpytorch.kernels import Kernel
@@ -32,7 +32,7 @@ class MaternKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         u1, u2 = (x.double() / self.lengthscale.double() for x in (x1, x2))
-        return matern_covariance(distances(u1, u2, diag), self.nu).to(x1.dtype)
+        return unit_matern_covariance(distances(u1, u2, diag), self.nu).to(x1.dtype)
 
 
 class UniformBiasKernel(NetworkKernel):
@@ -95,7 +95,7 @@ class UniformBiasKernel(NetworkKernel):
             return torch.cos(a.frequency * r) * (1.0 if isinstance(a, SinCos) else 0.5)
         if isinstance(a, RBF) or math.isinf(a.nu):
             return torch.exp(-0.5 * r * r)
-        return matern_covariance(r, a.nu)
+        return unit_matern_covariance(r, a.nu)
 
     def _over_gaussian_weights(self, r: Tensor) -> Tensor:
         """E[autocorrelation(r xi)], xi ~ N(0, 1)."""
