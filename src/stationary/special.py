@@ -129,7 +129,7 @@ def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float, slopes: bool = False)
         sums = [torch.zeros_like(t_side) for _ in results]
         for R, log_weight in rule(t_side, p):
             shifted = r_side + R
-            f = torch.exp(log_weight + p * torch.log(shifted))
+            f = torch.log(shifted).mul_(p).add_(log_weight).exp_()
             sums[0] += f
             if slopes:
                 sums[1] -= f * (R + t_side.clamp(max=0.0))
@@ -141,12 +141,12 @@ def _shifted_by_quadrature(t: Tensor, r: Tensor, p: float, slopes: bool = False)
 
 def _right_nodes(t: Tensor, p: float) -> Iterator[tuple[Tensor, Tensor]]:
     """For t >= 0 in u, R = e^u / (1 + t); closer nodes where the peak is narrower."""
-    step = 0.18 / math.sqrt(1 + max(p, 0.0) / 2)
+    step = 0.2 / math.sqrt(1 + max(p, 0.0) / 2)
     scale = 1 / (1 + t)
     quadratic, linear, constant = 0.5 * scale**2, t * scale, math.log(step) + (p + 1) * torch.log(scale)
     for u in np.arange(-22 / (p + 1 + min(p, 0.0)), math.log(60 + 8 * max(p, 0.0)), step):
         x = math.exp(u)
-        yield x * scale, constant + (p + 1) * u - x * x * quadratic - x * linear
+        yield x * scale, torch.add(constant + (p + 1) * u, quadratic, alpha=-x * x).sub_(linear, alpha=x)
 
 
 def _left_nodes(t: Tensor, p: float, nodes: int = 96) -> Iterator[tuple[Tensor, Tensor]]:
