@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from stationary.runs import RunStore, environment, write_atomically
+from stationary.files import write_atomically
+from stationary.runs import RunStore, environment
 
 
 @dataclass(frozen=True)

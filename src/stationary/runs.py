@@ -6,8 +6,6 @@ import math
 import os
 import platform
 import subprocess
-import tempfile
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import partial
@@ -17,6 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from stationary.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,23 +37,6 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
     }
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Call ``write`` on a temporary file beside path, then rename it: readers see the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
 
 
 def write_json(path: Path, content: Any) -> Path:

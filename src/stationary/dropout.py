@@ -1,0 +1,69 @@
+"""Dropout with masks from outside: who drops, and with which mask, is decided by the caller, not by ``train()``."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+SELU_FLOOR = -1.7580993408473766  # where AlphaDropout puts dropped units: the lower limit of SELU
+WHOLE_DIMS = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3, nn.FeatureAlphaDropout: 1}
+ONE = 2**16
+
+Draw = Callable[[_DropoutNd, Tensor], Tensor]
+
+
+def active_dropouts(model: nn.Module) -> dict[str, _DropoutNd]:
+    """The dropout modules that drop something, by name: ``nn.Dropout`` and its relatives with p > 0.
+
+    Dropout called as a function, inside ``nn.LSTM``, or by another name (stochastic depth) is not seen, and stays off.
+    """
+    return {name: m for name, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p > 0}
+
+
+@contextmanager
+def masked(model: nn.Module, draw: Draw) -> Iterator[None]:
+    """Inside, every active dropout (itself in eval mode) multiplies by the mask that ``draw(module, x)`` returns."""
+
+    def hook(module: _DropoutNd, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
+        return apply_mask(module, args[0], draw(module, args[0]))
+
+    with ExitStack() as stack:
+        for module in active_dropouts(model).values():
+            stack.callback(module.register_forward_hook(hook).remove)
+        yield
+
+
+def apply_mask(module: _DropoutNd, x: Tensor, keep: Tensor) -> Tensor:
+    """What the module makes of x with this mask: 1 keeps, 0 drops."""
+    if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout):  # keeps mean and variance of SELU units
+        scale = ((1 - module.p) * (1 + module.p * SELU_FLOOR**2)) ** -0.5
+        keep = keep.to(x.dtype)
+        return scale * (x * keep + SELU_FLOOR * (1 - keep - module.p))
+    return x * keep * (1 / (1 - module.p))
+
+
+def mask_shape(module: _DropoutNd, x: Tensor, *, shared: bool) -> tuple[int, ...]:
+    """One number for each thing that is dropped: unit or channel, of each input or of all (``shared``)."""
+    shape = list(x.shape)
+    if shared:
+        shape[0] = 1
+    for dim in range(x.ndim - WHOLE_DIMS.get(type(module), 0), x.ndim):
+        if dim >= 2:
+            shape[dim] = 1
+    return tuple(shape)
+
+
+def keep_mask(shape: tuple[int, ...], drop: float, generator: torch.Generator) -> Tensor:
+    """A boolean mask that is False with the probability ``drop``.
+
+    On the CPU it is cut from random bits, 16 for each unit, which is several times faster than Bernoulli numbers; the
+    probability is then rounded to a multiple of 2^-16.
+    """
+    threshold = round((1 - drop) * ONE)
+    if generator.device.type != "cpu" or not 64 <= threshold <= ONE - 64:  # rounding would change a rare event
+        return torch.rand(shape, generator=generator, device=generator.device) >= drop
+    n = torch.Size(shape).numel()
+    bits = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    return (bits.view(torch.int16)[:n] < threshold - ONE // 2).view(shape)

@@ -1,0 +1,90 @@
+"""MC dropout (Gal and Ghahramani, 2016), with everything before the first dropout run once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from stationary.dropout import keep_mask, mask_shape
+from stationary.inference.base import Build, Data, Inputs, evaluating
+from stationary.inference.readout import Readout, Replay, find_readout
+from stationary.predictive import CHUNK, Members, P
+from stationary.training import Training, train
+
+
+@dataclass(frozen=True)
+class MCDropout:
+    """Members are random dropout masks.
+
+    Args:
+        n_samples: masks.
+        shared_masks: each mask is one function, the same units dropped for every input of a call (fast, smooth along
+            inputs); else every input gets masks of its own.
+        last_layer: sample only the dropout before the last linear layer; the others are off.
+        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
+        seed: of the masks; the same seed gives the same prediction.
+    """
+
+    n_samples: int = 100
+    shared_masks: bool = True
+    last_layer: bool = False
+    restore_prior: bool | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_samples < 2:
+            raise ValueError(f"n_samples must be at least 2, got {self.n_samples!r}; use Point() for a single pass")
+
+    def fit(self, build: Build, data: Data, training: Training) -> "MCDropoutPosterior":
+        return self.posterior(train(build, *data, training)[0])
+
+    def posterior(self, model: nn.Module) -> "MCDropoutPosterior":
+        return MCDropoutPosterior(self, model)
+
+
+@dataclass(frozen=True)
+class MCDropoutPosterior:
+    method: MCDropout
+    model: nn.Module
+
+    def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
+        with evaluating(self.model):
+            return family.from_members(self.members(x), self.method.n_samples, keep_samples=keep_samples)
+
+    def members(self, x: Inputs) -> Iterator[Members]:
+        """The samples, a few at a time; the model must be in eval mode."""
+        method = self.method
+        readout = find_readout(self.model, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
+        if readout is not None:
+            yield from sample_readout(readout, method)
+            return
+        replay, generator = Replay(self.model, x, method.restore_prior), None
+
+        def draw(module: _DropoutNd, x: Tensor) -> Tensor:
+            nonlocal generator
+            generator = generator or torch.Generator(x.device).manual_seed(method.seed)
+            return keep_mask(mask_shape(module, x, shared=method.shared_masks), module.p, generator)
+
+        for _ in range(method.n_samples):
+            yield replay.sample(draw)
+
+
+def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
+    """All samples of the last layer as matrix products, in chunks that stay in cache."""
+    features, weight = readout.features, readout.weight / (1 - readout.drop)
+    (n, hidden), c = features.shape, len(weight)
+    generator = torch.Generator(features.device).manual_seed(method.seed)
+    columns = features.T.contiguous()
+    work = n * c if method.shared_masks else n * max(c, hidden)
+    chunk = max(1, CHUNK // work)
+    for start in range(0, method.n_samples, chunk):
+        s = min(chunk, method.n_samples - start)
+        if method.shared_masks:
+            keep = keep_mask((s, 1, hidden), readout.drop, generator)
+            outputs = ((weight * keep).view(s * c, hidden) @ columns).view(s, c, n)
+        else:
+            keep = keep_mask((s, hidden, n), readout.drop, generator)
+            outputs = weight.expand(s, c, hidden) @ (columns * keep)
+        yield Members((outputs + readout.bias[:, None]).mT, readout.members.prior)
