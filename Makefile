@@ -1,16 +1,19 @@
-# make demo   the main job: draws the figures into out/
-# make test   every quick test (under 10 minutes on 2 cores)
-# make slow   the long tests
-# make lint   formatter, linter and type checker
-# Each target sets up .venv first if it is missing or out of date.
+# make demo      the main job: draws the figures into out/
+# make test      every quick test (under 10 minutes on 2 cores)
+# make slow      the long tests, then make interop
+# make interop   the tests beside other libraries, in .venv-interop
+# make lint      formatter, linter and type checker
+# Each target sets up its environment first if it is missing or out of date.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INTEROP := .venv-interop
+INTEROP_READY := $(INTEROP)/.ready
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto # one process for each core, one thread for each process
 
-.PHONY: demo test slow lint clean
+.PHONY: demo test slow interop lint clean
 
 demo: $(READY)
 	$(BIN)/stationary run --out out
@@ -20,6 +23,10 @@ test: $(READY)
 
 slow: $(READY)
 	$(PYTEST) -m slow
+	$(MAKE) interop
+
+interop: $(INTEROP_READY)
+	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest interop -o filterwarnings=default # other libraries may warn
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -27,9 +34,15 @@ lint: $(READY)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) $(INTEROP) out
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(READY)
+
+$(INTEROP_READY): pyproject.toml interop/requirements.txt interop/constraints.txt
+	$(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip install --quiet --constraint interop/constraints.txt \
+		--requirement interop/requirements.txt --editable .
+	touch $(INTEROP_READY)

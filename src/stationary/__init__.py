@@ -3,9 +3,12 @@
 Reading order: ``activations`` (the functions), ``spectral`` (where their constants come from), ``factorization``
 (from any kernel to its activation), ``duals`` and ``gp`` (from an activation to its kernel), ``mercer`` (kernels as
 operators), ``initialization`` (weights that keep the variance), ``monte_carlo`` (the kernel of any activation),
-``fused`` (the same functions, faster), ``experiments`` (the paper's figures).
+``fused`` (the same functions, faster); then ``models`` (where an activation plugs in), ``training``, ``inference`` (from
+a network to a posterior), ``predictive`` (what a prediction is), ``metrics`` and ``ood`` (what it is worth),
+``estimators`` (all of it for scikit-learn), ``experiments`` (the paper's figures).
 """
 
+from stationary import metrics as metrics
 from stationary.activations import RBF as RBF
 from stationary.activations import Cosine as Cosine
 from stationary.activations import Erf as Erf
@@ -31,7 +34,23 @@ from stationary.activations import sine as sine
 from stationary.activations import step as step
 from stationary.activations import triangle_wave as triangle_wave
 from stationary.factorization import activation_from_kernel as activation_from_kernel
+from stationary.inference import SWAG as SWAG
+from stationary.inference import Ensemble as Ensemble
+from stationary.inference import ExactDropout as ExactDropout
+from stationary.inference import Laplace as Laplace
+from stationary.inference import MCDropout as MCDropout
+from stationary.inference import Point as Point
+from stationary.inference import calibrate_prior as calibrate_prior
+from stationary.inference import exact_predictor as exact_predictor
+from stationary.inference import predict as predict
 from stationary.initialization import init_stationary_ as init_stationary_
+from stationary.models import MLP as MLP
+from stationary.models import StationaryHead as StationaryHead
+from stationary.models import replace_head as replace_head
 from stationary.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
+from stationary.ood import OODDetector as OODDetector
+from stationary.predictive import Categorical as Categorical
+from stationary.predictive import Gaussian as Gaussian
+from stationary.training import Training as Training
 
 __version__ = "0.1.0"

@@ -36,14 +36,15 @@ class Method(Protocol):
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The model in eval mode without gradients; afterwards every module is back in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module in training:
+            module.training = True
 
 
 def run(model: nn.Module, x: Inputs, restore_prior: bool | None) -> Members:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from stationary import logistic
 from stationary.inference.base import Build, Data, Inputs, evaluating
 from stationary.inference.readout import Readout, find_readout
-from stationary.predictive import CHUNK, NODES, Categorical, Members, P, normal_nodes
+from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Members, P, normal_nodes
 from stationary.training import Training, train
 
 WIDE = 64  # more classes than this: a c x c covariance for each input would cost more than the network
@@ -53,6 +53,9 @@ class ExactDropoutPosterior:
                 return _two_classes(readout)  # type: ignore[return-value]
             if family is Categorical and len(readout.weight) > WIDE:
                 return _many_classes(readout)  # type: ignore[return-value]
+            if family is Gaussian:  # needs no covariance
+                mean = readout.members.outputs[0]
+                return Gaussian(mean, readout.variance(), torch.zeros_like(mean))  # type: ignore[return-value]
             return family.from_moments(*readout.moments())
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from stationary.dropout import keep_mask, mask_shape
+from stationary.fused.matern import HAS_TRITON
 from stationary.inference.base import Build, Data, Inputs, evaluating
 from stationary.inference.readout import Readout, Replay, find_readout
-from stationary.predictive import CHUNK, Members, P
+from stationary.predictive import CHUNK, NODES, Categorical, Members, P, normal_nodes
 from stationary.training import Training, train
 
 
@@ -50,16 +51,17 @@ class MCDropoutPosterior:
     model: nn.Module
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        with evaluating(self.model):
-            return family.from_members(self.members(x), self.method.n_samples, keep_samples=keep_samples)
-
-    def members(self, x: Inputs) -> Iterator[Members]:
-        """The samples, a few at a time; the model must be in eval mode."""
         method = self.method
-        readout = find_readout(self.model, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
-        if readout is not None:
-            yield from sample_readout(readout, method)
-            return
+        with evaluating(self.model):
+            readout = find_readout(self.model, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
+            if readout is not None and family is Categorical and not keep_samples and has_kernel(readout):
+                return sample_fused(readout, method)  # type: ignore[return-value]
+            members = self.replayed(x) if readout is None else sample_readout(readout, method)
+            return family.from_members(members, method.n_samples, keep_samples=keep_samples)
+
+    def replayed(self, x: Inputs) -> Iterator[Members]:
+        """The samples of a network with dropout anywhere; it must be in eval mode."""
+        method = self.method
         replay, generator = Replay(self.model, x, method.restore_prior), None
 
         def draw(module: _DropoutNd, x: Tensor) -> Tensor:
@@ -78,7 +80,7 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
     generator = torch.Generator(features.device).manual_seed(method.seed)
     columns = features.T.contiguous()
     work = n * c if method.shared_masks else n * max(c, hidden)
-    chunk = max(1, CHUNK // work)
+    chunk = 4 * max(1, CHUNK // (4 * work))  # by fours: masks cut from 64 bits then do not depend on the chunks
     for start in range(0, method.n_samples, chunk):
         s = min(chunk, method.n_samples - start)
         if method.shared_masks:
@@ -88,3 +90,34 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
             keep = keep_mask((s, hidden, n), readout.drop, generator)
             outputs = weight.expand(s, c, hidden) @ (columns * keep)
         yield Members((outputs + readout.bias[:, None]).mT, readout.members.prior)
+
+
+def has_kernel(readout: Readout) -> bool:
+    """Whether the fused kernel takes this readout: float32 on CUDA, and not too wide."""
+    if not (HAS_TRITON and readout.features.is_cuda and readout.features.dtype == torch.float32):
+        return False
+    from stationary.fused import dropout_kernel as kernel
+
+    return readout.features.shape[1] <= kernel.MAX_HIDDEN and len(readout.weight) <= kernel.MAX_CLASSES
+
+
+def sample_fused(readout: Readout, method: MCDropout) -> Categorical:
+    """The same statistics in one launch on a GPU; its masks are other ones than the plain version's."""
+    from stationary.fused import dropout_kernel as kernel
+
+    prior = None if readout.members.prior is None else readout.members.prior[0].contiguous()
+    samples = method.n_samples if prior is None else max(method.n_samples, NODES)  # as the plain version
+    nodes = None if prior is None else normal_nodes(samples, len(readout.weight)).to(prior)
+    return Categorical(
+        *kernel.launch(
+            readout.features,
+            readout.weight,
+            readout.bias,
+            readout.drop,
+            n_samples=samples,
+            shared=method.shared_masks,
+            seed=method.seed,
+            prior=prior,
+            nodes=nodes,
+        )
+    )

@@ -44,8 +44,8 @@ class Readout:
 
     def variance(self) -> Tensor:
         """(n, c), the diagonal of the covariance."""
-        scaled = self.features.square() * (self.drop / (1 - self.drop))
-        variance = scaled @ self.weight.square().mT
+        ratio = self.drop / (1 - self.drop)
+        variance = torch.addmm(self.bias, self.features.square(), self.weight.square().mT, beta=0, alpha=ratio)
         return variance if self.members.prior is None else variance + self.members.prior[0]
 
 

@@ -1,0 +1,57 @@
+"""laplace-torch fits our models unchanged, and its Gaussian is the textbook's."""
+
+import pytest
+import torch
+from torch import nn
+
+import stationary as st
+
+
+@pytest.fixture
+def classes():
+    torch.manual_seed(0)
+    x = torch.randn(200, 3)
+    return x, (x[:, 0] * x[:, 1] > 0).long() + 2 * (x[:, 2] > 1).long()
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_classification(classes, structure):
+    x, y = classes
+    build = lambda: st.MLP(3, 4, hidden=(16, 20), activation="matern32")
+    posterior = st.Laplace(structure).fit(build, (x, y), st.Training(epochs=30, learning_rate=1e-2))
+    pred = st.predict(posterior, x)
+    assert pred.mutual_information().min() > 0
+    torch.testing.assert_close(pred.output_mean, posterior.model(x).detach())
+    torch.testing.assert_close(pred.probs.sum(-1), torch.ones(200))
+
+
+def test_regression_against_bayesian_linear_regression():
+    """With "full" structure and a fixed prior precision the covariance is phi^T (Phi^T Phi / s^2 + I / t^2)^-1 phi."""
+    torch.manual_seed(0)
+    x = torch.randn(100, 2, dtype=torch.float64)
+    y = x.sum(-1, keepdim=True).sin()
+    model = st.StationaryHead(2, 1, hidden=10).double().eval()
+    posterior = st.Laplace("full", prior_precision=3.0).posterior(model, (x, y))
+    pred = st.predict(posterior, 2 * x, family=st.Gaussian)
+    with torch.no_grad():
+        features = lambda x: nn.functional.pad(model.features(x), (0, 1), value=1.0)
+        noise = (model(x) - y).square().mean()
+        precision = features(x).T @ features(x) / noise + 3.0 * torch.eye(11)
+        expected = (features(2 * x) @ precision.inverse() * features(2 * x)).sum(-1, keepdim=True)
+    torch.testing.assert_close(pred.epistemic_variance, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_the_prior_comes_back_far_away():
+    torch.manual_seed(0)
+    x = torch.randn(100, 2)
+    y = x.sum(-1, keepdim=True).sin()
+    model = st.calibrate_prior(st.StationaryHead(2, 1, hidden=50, activation="rbf"), x, y)
+    near, far = (st.predict(st.Laplace().posterior(model, (x, y)), s * x, family=st.Gaussian).variance for s in (1, 1000))
+    assert far.median() >= y.var(correction=0) > near.median()
+
+
+def test_it_says_what_is_missing():
+    with pytest.raises(ValueError, match="data must be the training data"):
+        st.predict(st.MLP(3, 2), torch.randn(5, 3), st.Laplace())
+    with pytest.raises(ValueError, match="structure must be 'full', 'kron' or 'diag', got 'dense'"):
+        st.Laplace("dense")

@@ -1,0 +1,174 @@
+"""Scores by their definition, the detector's promises, and digits: five known and five unknown classes."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import stationary as st
+from stationary import metrics
+from stationary.ood import SCORES, OODDetector, score
+from stationary.predictive import Categorical, Members
+
+
+@pytest.fixture
+def model():
+    model = st.MLP(3, 4, hidden=(20, 10), dropout=0.3)
+    nn.init.normal_(model.head.output.weight)
+    return model
+
+
+def test_scores_by_their_definition():
+    z = 3 * torch.randn(6, 20, 4, dtype=torch.float64)
+    pred = Categorical.from_members([Members(z)], 6)
+    p = z.softmax(-1)
+    entropy = lambda p: -(p * p.log()).sum(-1)
+    expected = {
+        "std": z.std(0, correction=0).mean(-1),
+        "entropy": entropy(p.mean(0)),
+        "mutual_information": entropy(p.mean(0)) - entropy(p).mean(0),
+        "max_probability": 1 - p.mean(0).amax(-1),
+        "energy": -z.mean(0).exp().sum(-1).log(),
+    }
+    assert set(expected) == set(SCORES)
+    for name, value in expected.items():
+        torch.testing.assert_close(score(pred, name), value)
+
+
+def test_max_probability_still_ranks_what_float32_calls_certain():
+    pred = Categorical.from_members([Members(torch.tensor([[[0.0, 20.0], [0.0, 40.0]]]))], 1)
+    assert pred.confidence().tolist() == [1.0, 1.0]
+    torch.testing.assert_close(score(pred, "max_probability").log(), torch.tensor([-20.0, -40.0]))
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("accept", [0.05, 0.5, 0.95, 1.0])
+def test_the_share_that_was_asked_for_is_accepted_and_no_more(model, name, accept):
+    x = torch.randn(201, 3)
+    detector = OODDetector(model, score=name)
+    assert detector.fit(x, accept=accept) is detector
+    labels = detector.predict(x)
+    assert labels.dtype == torch.int64 and set(labels.tolist()) <= {-1, 1}
+    assert (labels == 1).sum() == math.ceil(accept * 201)  # no ties here
+    assert torch.equal(labels == 1, detector.scores(x) <= detector.threshold)
+
+
+def test_a_network_is_sampled_by_default_and_a_posterior_as_it_is(model):
+    x = torch.randn(50, 3)
+    for detector, method in [
+        (OODDetector(model), st.MCDropout(100)),
+        (OODDetector(model, method=st.ExactDropout()), st.ExactDropout()),
+        (OODDetector(st.ExactDropout().posterior(model)), st.ExactDropout()),
+    ]:
+        assert torch.equal(detector.scores(x), st.predict(model, x, method).entropy())
+    with pytest.raises(ValueError, match="method is for a network"):
+        OODDetector(st.Point().posterior(model), method=st.Point()).fit(x)
+
+
+def test_batches_and_mappings(model):
+    class Keywords(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, a, b):
+            return self.model(a + b)
+
+    x = torch.randn(50, 3)
+    whole = OODDetector(model).fit(x)
+    sizes = []
+    model.trunk.register_forward_hook(lambda module, args, output: sizes.append(len(output)))
+    batched = OODDetector(model, batch_size=7).fit(x)
+    assert sizes == [7] * 7 + [1]
+    torch.testing.assert_close(batched.scores(x), whole.scores(x))
+    torch.testing.assert_close(OODDetector(Keywords()).scores({"a": x, "b": 0 * x}), whole.scores(x))
+
+
+def test_errors(model):
+    x = torch.randn(50, 3)
+    names = "std, entropy, mutual_information, max_probability, energy"
+    with pytest.raises(ValueError, match=f"score must be one of {names}; got 'variance'"):
+        OODDetector(model, score="variance")
+    with pytest.raises(ValueError, match=f"score must be one of {names}; got 'variance'"):
+        score(st.predict(model, x), "variance")
+    with pytest.raises(ValueError, match=r"must be fitted before it predicts; call fit\(x_in\)"):
+        OODDetector(model).predict(x)
+    for accept in (0, 1.5, 95, math.nan):
+        with pytest.raises(ValueError, match=f"accept must be a share.*got {accept}"):
+            OODDetector(model).fit(x, accept=accept)
+
+
+@pytest.mark.parametrize("name", ["std", "mutual_information"])
+def test_a_single_member_has_no_spread(model, name):
+    x = torch.randn(50, 3)
+    with pytest.raises(ValueError, match=f"score '{name}' must differ between inputs.*MCDropout"):
+        OODDetector(model, score=name, method=st.Point()).fit(x)
+    OODDetector(st.calibrate_prior(model, x), score=name, method=st.Point()).fit(x)  # the restored prior is a spread
+
+
+def test_equal_scores_tell_nothing(model):
+    for x in (torch.ones(20, 3), torch.randn(1, 3)):
+        with pytest.raises(ValueError, match=f"must differ between inputs, got the same for all {len(x)} of x_in"):
+            OODDetector(model).fit(x)
+
+
+def test_a_network_without_dropout_is_refused_unless_asked_for_a_point():
+    x, model = torch.randn(50, 3), nn.Linear(3, 4)
+    with pytest.raises(ValueError, match="dropout"):
+        OODDetector(model).fit(x)
+    assert OODDetector(model, method=st.Point()).fit(x).predict(x).eq(1).sum() == 48  # ceil(47.5)
+
+
+def digits(seed):
+    """A network trained on 300 images of 0 to 4, and four sets: train, held out, test, and unknown (5 to 9)."""
+    x, y = (torch.from_numpy(a) for a in load_digits(return_X_y=True))
+    x = (x / 16).float()
+    torch.manual_seed(seed)
+    known = (y < 5).nonzero()[:, 0]
+    train, held_out, test = known[torch.randperm(len(known))].tensor_split([300, 600])
+    model = st.MLP(64, 5, hidden=(100, 50))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(100):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[train]), y[train]).backward()
+        optimizer.step()
+    assert metrics.accuracy(st.predict(model, x[test]), y[test]) > 0.97
+    return model, x[train], x[held_out], x[test], x[y >= 5]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_digits_it_was_never_shown(seed):
+    model, _, held_out, test, unknown = digits(seed)
+    detector = OODDetector(model, score="entropy").fit(held_out, accept=0.95)
+    accepted = detector.predict(test).eq(1).double().mean().item()
+    # Both the threshold and the share are from samples: their binomial variances add.
+    spread = math.sqrt(0.95 * 0.05 * (1 / len(held_out) + 1 / len(test)))
+    assert accepted == pytest.approx(0.95, abs=3 * spread)
+    assert metrics.auroc(detector.scores(test), detector.scores(unknown)) > 0.9  # 0.94 to 0.97 over ten seeds
+    assert detector.predict(unknown).eq(-1).double().mean() > 0.5  # 0.68 to 0.85
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_std_of_dropout_is_upside_down_on_digits(seed):
+    """Unknown digits excite the hidden units less, so dropout moves their outputs less; the prior lifts them."""
+    model, train, _, test, unknown = digits(seed)
+    std = OODDetector(model, score="std")
+    alone = metrics.auroc(std.scores(test), std.scores(unknown))
+    assert alone < 0.4  # 0.04 to 0.23 over ten seeds
+    st.calibrate_prior(model, train)
+    assert metrics.auroc(std.scores(test), std.scores(unknown)) > alone + 0.1  # 0.2 to 0.8 more
+
+
+def test_it_needs_no_scikit_learn():
+    script = """
+import sys
+sys.modules["sklearn"] = None
+import torch, stationary as st
+from stationary.ood import OODDetector
+OODDetector(st.MLP(2, 3, hidden=(5,))).fit(torch.randn(20, 2)).predict(torch.randn(3, 2))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
