@@ -159,7 +159,7 @@ def accuracy(name: str) -> dict[str, dict[str, float]]:
                 nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()
                 optimizer.step()
         points = torch.cat([inputs[-500:], torch.rand(500, inputs.shape[1]) * 2 - 0.5])
-    reference: Tensor = st.predict(model, points, st.MCDropout(100_000, seed=1)).probs
+    reference = st.predict(model, points, st.MCDropout(100_000, seed=1)).probs
 
     def errors(probs: Tensor) -> dict[str, float]:
         difference = (probs - reference).abs()

@@ -3,8 +3,8 @@
 Reading order: ``activations`` (the functions), ``spectral`` (where their constants come from), ``factorization``
 (from any kernel to its activation), ``duals`` and ``gp`` (from an activation to its kernel), ``mercer`` (kernels as
 operators), ``initialization`` (weights that keep the variance), ``monte_carlo`` (the kernel of any activation),
-``fused`` (the same functions, faster); then ``models`` (where an activation plugs in), ``training``, ``inference`` (from
-a network to a posterior), ``predictive`` (what a prediction is), ``metrics`` and ``ood`` (what it is worth),
+``fused`` (the same functions, faster); then ``models`` (where an activation plugs in), ``training``, ``inference``
+(from a network to a posterior), ``predictive`` (what a prediction is), ``metrics`` and ``ood`` (what it is worth),
 ``estimators`` (all of it for scikit-learn), ``experiments`` (the paper's figures).
 """
 

@@ -6,17 +6,21 @@ network from its own random start; its probability is averaged over MC dropout.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
 from stationary import plots
 from stationary.activations import Matern
+from stationary.inference import MCDropout, predict
+from stationary.models import StationaryHead
+from stationary.training import Training, train
 
-VERSION = 1
+VERSION = 2  # trained in lockstep: other random numbers
 TITLE = "Far from the data: ReLU against Matérn"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -45,14 +49,19 @@ def configs(scale: str = "paper") -> list[Config]:
 def run(config: Config) -> Arrays:
     x, y = noisy_waves(config)
     grid = torch.linspace(-config.extent, config.extent, config.resolution)[:, None]
+    training = Training(
+        epochs=config.epochs,
+        batch_size=None,
+        learning_rate=config.learning_rate,
+        milestones=config.milestones,
+        seed=config.seed + 1,
+    )
     results: Arrays = {"x": x[:, 0].numpy(), "y": y.numpy(), "grid": grid[:, 0].numpy()}
-    for name, activation in (("relu", nn.ReLU()), ("matern", Matern(config.nu, config.lengthscale))):
-        members = []
-        for member in range(config.n_members):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(config.seed + 1 + member)
-                members.append(mc_dropout(train(activation, x, y, config), grid, config).numpy())
-        results[name] = np.stack(members)
+    for name, activation in (("relu", "relu"), ("matern", Matern(config.nu, config.lengthscale))):
+        build = partial(StationaryHead, 1, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
+        members = train(build, x, y, training, n_members=config.n_members)
+        predictions = [predict(member, grid, MCDropout(config.n_samples)) for member in members]
+        results[name] = torch.stack([prediction.probs[:, 1] for prediction in predictions]).numpy()
     return results
 
 
@@ -61,27 +70,6 @@ def noisy_waves(config: Config) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(config.seed)
     x = 4 * torch.rand(config.n_train, 1, generator=generator) - 2
     return x, torch.bernoulli(torch.sigmoid(4 * torch.sin(2.5 * x[:, 0])), generator=generator).long()
-
-
-def train(activation: nn.Module, x: Tensor, y: Tensor, config: Config) -> nn.Sequential:
-    hidden, output = nn.Linear(x.shape[1], config.hidden), nn.Linear(config.hidden, 2)
-    network = nn.Sequential(hidden, activation, nn.Dropout(config.dropout), output)
-    optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, list(config.milestones))
-    for _ in range(config.epochs):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(network(x), y).backward()
-        optimizer.step()
-        schedule.step()
-    return network
-
-
-@torch.no_grad()
-def mc_dropout(network: nn.Sequential, x: Tensor, config: Config) -> Tensor:
-    """The probability of class 1, averaged over dropout masks; what comes before the dropout is computed once."""
-    hidden, activation, dropout, output = network
-    features = activation(hidden(x)).expand(config.n_samples, -1, -1)
-    return output(dropout(features)).softmax(-1)[..., 1].mean(0)  # the network is still in training mode
 
 
 def draw(results: Arrays) -> dict[str, Figure]:

@@ -1,5 +1,7 @@
 """The only prediction call."""
 
+from typing import Any, overload
+
 from torch import nn
 
 from stationary.inference.base import Inputs, Method, Posterior, batches
@@ -7,15 +9,38 @@ from stationary.inference.point import Point
 from stationary.predictive import Categorical, P
 
 
+@overload
 def predict(
     model: nn.Module | Posterior,
     x: Inputs,
     method: Method | None = None,
     *,
-    family: type[P] = Categorical,  # type: ignore[assignment]
     batch_size: int | None = None,
     keep_samples: bool = False,
-) -> P:
+) -> Categorical: ...
+
+
+@overload
+def predict(
+    model: nn.Module | Posterior,
+    x: Inputs,
+    method: Method | None = None,
+    *,
+    family: type[P],
+    batch_size: int | None = None,
+    keep_samples: bool = False,
+) -> P: ...
+
+
+def predict(
+    model: nn.Module | Posterior,
+    x: Inputs,
+    method: Method | None = None,
+    *,
+    family: type[Any] = Categorical,
+    batch_size: int | None = None,
+    keep_samples: bool = False,
+) -> Any:
     """The predictive distribution of a trained network.
 
     ``eval`` or ``train`` mode of the model does not matter: it is run in eval mode, and left as it was.

@@ -85,7 +85,7 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
             raise ValueError(
                 "last_layer=True needs an nn.Dropout whose output goes only into the linear layer that gives the "
                 f"model's output; the last dropout is {_name(dropouts, dropout)!r} ({dropout}), which does not: leave "
-                "last_layer out, or give the model a StationaryHead (stationary.replace_head)"
+                "last_layer out"
             )
         return None
     if len(called) > 1 and not last_layer:

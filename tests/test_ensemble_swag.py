@@ -1,0 +1,232 @@
+"""Ensembles are their members' mean; SWAG draws from the Gaussian that it collected."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+import stationary as st
+from stationary.inference.swag import Path, SWAGPosterior
+from stationary.training import train
+
+CLASSIFY = st.Training(epochs=8, batch_size=20, learning_rate=0.01)
+REGRESS = st.Training("mse", epochs=400, batch_size=10, optimizer="sgd", learning_rate=0.02)
+
+
+def classes(n=60):
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x, (x[:, 0] > 0).long()
+
+
+def line(n=60):
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    return x, 2 * x - 1 + torch.randn(n, 1, generator=generator, dtype=torch.float64)
+
+
+def mlp():
+    return st.MLP(3, 2, hidden=(10, 8)).double()
+
+
+# Ensemble
+
+
+def test_ensemble_is_the_mean_of_its_members():
+    x, y = classes()
+    posterior = st.Ensemble(4).fit(mlp, (x, y), CLASSIFY)
+    far = 3 * x[:7]
+    prediction = st.predict(posterior, far, keep_samples=True)
+    softmax = torch.stack([model(far).softmax(-1) for model in posterior.models])
+    torch.testing.assert_close(prediction.probs, softmax.mean(0))
+    torch.testing.assert_close(prediction.samples.softmax(-1), softmax)
+    assert (prediction.mutual_information() > 0).all()
+
+
+def test_members_are_those_of_train():
+    data = classes()
+    posterior = st.Ensemble(3).fit(mlp, data, CLASSIFY)
+    assert len(posterior.models) == 3
+    for k, model in enumerate(posterior.models):
+        (alone,) = train(mlp, *data, replace(CLASSIFY, seed=k))
+        torch.testing.assert_close(model(data[0]), alone(data[0]), rtol=1e-9, atol=1e-9)
+
+
+def test_regression_ensemble_by_hand():
+    models = [nn.Linear(1, 2).double() for _ in range(3)]
+    x = line()[0]
+    prediction = st.predict(st.Ensemble().posterior(models), x, family=st.Gaussian)
+    outputs = torch.stack([model(x) for model in models]).detach()
+    torch.testing.assert_close(prediction.mean, outputs.mean(0))
+    torch.testing.assert_close(prediction.epistemic_variance, outputs.var(0, correction=0))
+
+
+def test_ensemble_restores_each_members_prior():
+    x, y = classes()
+    models = [st.calibrate_prior(model, x) for model in st.Ensemble(3).fit(mlp, (x, y), CLASSIFY).models]
+    far = x[:5] * 1e3
+    restored = st.predict(st.Ensemble().posterior(models), far, family=st.Gaussian)
+    plain = st.predict(st.Ensemble(restore_prior=False).posterior(models), far, family=st.Gaussian)
+    prior = torch.stack([model.head.missing_variance(model.head.features(model.trunk(far))) for model in models])
+    assert (prior > 0).all()
+    torch.testing.assert_close(restored.epistemic_variance, plain.epistemic_variance + prior.mean(0))
+
+
+def test_ensemble_leaves_modes_and_randomness_alone():
+    models = [mlp().train() for _ in range(2)]
+    models[0].head.eval()
+    before, modes = torch.get_rng_state(), [[m.training for m in model.modules()] for model in models]
+    st.predict(nn.ModuleList(models), classes()[0], st.Ensemble())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [[m.training for m in model.modules()] for model in models] == modes
+
+
+def test_ensemble_errors():
+    with pytest.raises(ValueError, match=r"size must be an integer, at least 2; got 1.*Point"):
+        st.Ensemble(1)
+    with pytest.raises(ValueError, match=r"several trained networks, got one MLP; pass a list"):
+        st.predict(mlp(), classes()[0], st.Ensemble())
+    with pytest.raises(ValueError, match="at least 2 networks, got 1"):
+        st.Ensemble().posterior([mlp()])
+
+
+# SWAG
+
+
+def collected(n, rank, p=4):
+    points = torch.randn(n, p, dtype=torch.float64) @ torch.randn(p, p, dtype=torch.float64) + 3.0
+    path = Path(rank)
+    for point in points:
+        path.add(point)
+    return points, path
+
+
+@pytest.mark.parametrize(("n", "rank"), [(2, 5), (12, 5), (12, 20)])
+def test_path_collects_moments_and_deviations(n, rank):
+    points, path = collected(n, rank)
+    torch.testing.assert_close(path.mean, points.mean(0))
+    torch.testing.assert_close(path.squares / n, points.var(0, correction=0))
+    running = torch.stack([point - points[: i + 1].mean(0) for i, point in enumerate(points)])
+    torch.testing.assert_close(torch.stack(list(path.deviations)), running[-rank:])
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_drawn_weights_have_the_collected_mean_and_covariance(scale):
+    n = 40_000
+    _, path = collected(12, 5)
+    deviations = torch.stack(list(path.deviations))
+    model = nn.Linear(3, 1).double()
+    posterior = SWAGPosterior(st.SWAG(n, scale=scale), model, path.squares / 12, deviations)
+    drawn = torch.stack(list(posterior.weights()))
+    mean = parameters_to_vector(model.parameters()).detach()
+    covariance = scale * (torch.diag(path.squares / 12) + deviations.T @ deviations / 4)
+    variance = covariance.diagonal()
+    assert ((drawn.mean(0) - mean).abs() < 5 * (variance / n).sqrt()).all()
+    # Var of a sample covariance of normal numbers: (s_ii s_jj + s_ij^2) / n.
+    spread = ((variance[:, None] * variance + covariance.square()) / n).sqrt()
+    assert ((torch.cov(drawn.T) - covariance).abs() < 5 * spread).all()
+
+
+def test_fit_collects_the_weights_after_each_late_epoch():
+    data, seen = classes(), []
+    posterior = st.SWAG(start=0.5, rank=3).fit(mlp, data, CLASSIFY)
+    note = lambda _, parameters, __: seen.append(parameters_to_vector(parameters.values()).detach())
+    train(mlp, *data, CLASSIFY, on_epoch=note)
+    late = torch.stack(seen[4:])
+    torch.testing.assert_close(parameters_to_vector(posterior.model.parameters()).detach(), late.mean(0))
+    torch.testing.assert_close(posterior.variance, late.var(0, correction=0))
+    assert posterior.deviations.shape == (3, late.shape[1])
+
+
+@pytest.mark.parametrize("milestones", [(), (4,), (6,)])
+def test_learning_rate_of_the_collection(milestones):
+    """With a vanishing learning rate from ``start`` on, all collected weights are those of that epoch."""
+    training = replace(CLASSIFY, milestones=milestones)
+    still = st.SWAG(start=0.5, learning_rate=1e-14).fit(mlp, classes(), training)
+    moving = st.SWAG(start=0.5).fit(mlp, classes(), training)
+    assert still.variance.max() < 1e-24 < moving.variance.max()
+    (at_start,) = train(mlp, *classes(), replace(training, epochs=4))
+    torch.testing.assert_close(still.model.state_dict(), at_start.state_dict())
+
+
+def test_prediction_is_the_mean_over_drawn_networks():
+    x, _ = data = classes()
+    posterior = st.SWAG(7, start=0.5).fit(mlp, data, CLASSIFY)
+    before = copy.deepcopy(posterior.model.state_dict())
+    prediction = st.predict(posterior, x)
+    again = st.predict(posterior, x, batch_size=13)
+    by_hand = []
+    for weights in posterior.weights():
+        model = copy.deepcopy(posterior.model)
+        nn.utils.vector_to_parameters(weights, model.parameters())
+        by_hand.append(model(x).softmax(-1))
+    torch.testing.assert_close(prediction.probs, torch.stack(by_hand).mean(0))
+    torch.testing.assert_close(again.probs, prediction.probs)  # the same networks for every batch
+    assert all(torch.equal(value, before[name]) for name, value in posterior.model.state_dict().items())
+    assert not torch.equal(st.predict(replace(posterior, method=st.SWAG(7, seed=1)), x).probs, prediction.probs)
+
+
+def test_swag_leaves_randomness_alone():
+    before = torch.get_rng_state()
+    st.predict(st.SWAG(3, start=0.5).fit(mlp, classes(), CLASSIFY), classes()[0])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_linear_regression_is_less_sure_away_from_the_data():
+    x, y = line()
+    posterior = st.SWAG(200, start=0.5, rank=30).fit(lambda: nn.Linear(1, 1).double(), (x, y), REGRESS)
+    at = torch.tensor([[0.0], [5.0], [-5.0], [50.0]], dtype=torch.float64)
+    prediction = st.predict(posterior, at, family=st.Gaussian)
+    exact = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x)], 1), y).solution
+    assert posterior.model.weight.item() == pytest.approx(exact[0].item(), abs=0.05)
+    near, right, left, far = prediction.std()[:, 0].tolist()
+    assert 0 < near < min(left, right)
+    assert far == pytest.approx(50 * prediction.std()[1].item() / 5, rel=0.5)  # linear in the distance
+
+
+def test_swag_restores_the_prior():
+    x, y = classes()
+    posterior = st.SWAG(5, start=0.5).fit(mlp, (x, y), CLASSIFY)
+    st.calibrate_prior(posterior.model, x)
+    far = 1e3 * x[:4]
+    restored = st.predict(posterior, far, family=st.Gaussian).epistemic_variance
+    plain = st.predict(replace(posterior, method=st.SWAG(5, restore_prior=False)), far, family=st.Gaussian)
+    assert (restored > plain.epistemic_variance).all()
+
+
+def test_swag_goes_on_from_a_trained_network():
+    (trained,) = train(mlp, *classes(), CLASSIFY)
+    weights = parameters_to_vector(trained.parameters()).detach().clone()
+    slow = replace(CLASSIFY, learning_rate=1e-6)
+    posterior = st.SWAG(start=0.1).fit(lambda: copy.deepcopy(trained), classes(), slow)
+    assert (parameters_to_vector(posterior.model.parameters()) - weights).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n_samples", 1), ("start", 0.0), ("start", 1.0), ("rank", 1), ("learning_rate", 0.0), ("scale", 0.0)],
+)
+def test_bad_swag(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*; got {value!r}"):
+        st.SWAG(**{name: value})
+
+
+def test_swag_errors():
+    with pytest.raises(ValueError, match=r"needs the path that training takes.*fit"):
+        st.predict(mlp(), classes()[0], st.SWAG())
+    with pytest.raises(ValueError, match=r"patience must be None for SWAG.*3"):
+        st.SWAG().fit(mlp, classes(), replace(CLASSIFY, patience=3))
+    with pytest.raises(ValueError, match=r"start=0.9 of 8 epochs leaves 1"):
+        st.SWAG(start=0.9).fit(mlp, classes(), CLASSIFY)
+    with pytest.raises(ValueError, match=r"without running statistics.*'1' is BatchNorm1d"):
+        st.SWAG().fit(lambda: nn.Sequential(mlp(), nn.BatchNorm1d(2)).double(), classes(), CLASSIFY)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", [st.Ensemble(2), st.SWAG(3, start=0.5)])
+def test_on_gpu(method):
+    x, y = (part.cuda() for part in classes())
+    prediction = st.predict(method.fit(mlp, (x, y), CLASSIFY), x)
+    assert prediction.probs.is_cuda and (prediction.predict() == y).double().mean() > 0.7
