@@ -46,7 +46,9 @@ def test_the_prior_comes_back_far_away():
     x = torch.randn(100, 2)
     y = x.sum(-1, keepdim=True).sin()
     model = st.calibrate_prior(st.StationaryHead(2, 1, hidden=50, activation="rbf"), x, y)
-    near, far = (st.predict(st.Laplace().posterior(model, (x, y)), s * x, family=st.Gaussian).variance for s in (1, 1000))
+    near, far = (
+        st.predict(st.Laplace().posterior(model, (x, y)), s * x, family=st.Gaussian).variance for s in (1, 1000)
+    )
     assert far.median() >= y.var(correction=0) > near.median()
 
 

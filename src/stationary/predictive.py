@@ -294,10 +294,11 @@ class _Moments:
 @lru_cache(maxsize=16)
 def normal_nodes(n: int, dim: int) -> Tensor:
     """(n, dim) points of the standard normal distribution: scrambled Sobol points and their mirror images, whitened."""
-    half = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(math.ceil(n / 2), dtype=torch.float64)
-    points = torch.special.ndtri(half.clamp(1e-9, 1 - 1e-9))
-    points = points / points.square().mean(0).sqrt()
-    return torch.stack([points, -points], 1).flatten(0, 1)[:n]
+    with torch.inference_mode(False):  # they are kept, and may meet gradients later
+        half = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(math.ceil(n / 2), dtype=torch.float64)
+        points = torch.special.ndtri(half.clamp(1e-9, 1 - 1e-9))
+        points = points / points.square().mean(0).sqrt()
+        return torch.stack([points, -points], 1).flatten(0, 1)[:n]
 
 
 def _square_root(covariance: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """What every inference method shares: how it runs a network, and what a posterior promises."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -35,12 +36,16 @@ class Method(Protocol):
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode without gradients; afterwards every module is back in the mode it was in."""
+    """The model in eval mode without gradients; afterwards every module is back in the mode it was in.
+
+    Compiled parts run eagerly: what was compiled before does not see hooks.
+    """
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), eager:
             yield
     finally:
         for module in training:

@@ -55,7 +55,6 @@ def predict(
         keep_samples: keep the members' outputs, O(samples n c) memory.
     """
     if isinstance(model, nn.Module):
-        model = getattr(model, "_orig_mod", model)  # torch.compile hides the layers that hooks need
         posterior = (method or Point()).posterior(model)
     elif method is not None:
         raise ValueError(f"method is for a network; {type(model).__name__} already has its own: leave it out")

@@ -60,7 +60,7 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
     """
     dropouts = active_dropouts(model)
     called: list[tuple[_DropoutNd, Tensor]] = []
-    readers: list[tuple[nn.Linear, Tensor]] = []
+    readers: list[tuple[nn.Linear, Tensor, Tensor]] = []
 
     def at_dropout(module: _DropoutNd, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
         called.append((module, args[0]))
@@ -69,17 +69,18 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
 
     def at_linear(module: nn.Linear, args: tuple[Tensor, ...], output: Tensor) -> None:
         if called and args[0] is called[-1][1]:
-            readers.append((module, output))
+            before = output.clone() if output.is_inference() else output  # such tensors do not count their changes
+            readers.append((module, output, before))
 
     with ExitStack() as stack:
         for module in dropouts.values():
             stack.callback(module.register_forward_hook(at_dropout).remove)
-        for linear in (m for m in model.modules() if isinstance(m, nn.Linear)):
-            stack.callback(linear.register_forward_hook(at_linear).remove)
+        for linear in filter(_is_plain, model.modules()):
+            stack.callback(linear.register_forward_hook(at_linear, prepend=True).remove)
         members = run(model, x, restore_prior)
     if not called:
         raise ValueError(_no_dropout(model, dropouts))
-    (dropout, features), is_last = called[-1], len(readers) == 1 and _same(readers[0][1], members.outputs)
+    (dropout, features), is_last = called[-1], len(readers) == 1 and _same(*readers[0][1:], members.outputs)
     if not (type(dropout) is nn.Dropout and features.ndim == 2 and is_last and members.noise is None):
         if last_layer:
             raise ValueError(
@@ -159,10 +160,16 @@ def _clone(output: Any) -> Any:
     return tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, output)
 
 
-def _same(output: Tensor, outputs: Tensor) -> bool:
+def _is_plain(module: nn.Module) -> bool:
+    """A linear layer that computes W x + b and nothing else: no subclass (LoRA, 8 bits) with a forward of its own."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
+
+
+def _same(output: Tensor, before: Tensor, outputs: Tensor) -> bool:
     """Whether the model returned this layer's output untouched; ``outputs`` is what it returned, as one member."""
-    untouched = output.is_inference() or output._version == 0
-    return untouched and output.data_ptr() == outputs.data_ptr() and output.shape == outputs.shape[1:]
+    if output.data_ptr() != outputs.data_ptr() or output.shape != outputs.shape[1:]:
+        return False
+    return torch.equal(output, before) if output.is_inference() else output._version == 0
 
 
 def _name(dropouts: dict[str, _DropoutNd], module: nn.Module) -> str:

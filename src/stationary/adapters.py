@@ -1,0 +1,69 @@
+"""Other libraries' shapes for our predictions; what is not here fits without an adapter (``interop/`` shows how)."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from stationary.inference import MCDropout, predict
+from stationary.inference.base import Method, Posterior
+from stationary.ood import OODDetector
+
+
+class Estimators(nn.Module):
+    """A network that gives all its members at once, in the layout of torch-uncertainty: (m b) c, estimator first.
+
+    In training mode it is the network itself, (n, c). In eval mode the members' outputs are stacked, (m n, c): what
+    ``torch_uncertainty.routines`` read with ``is_ensemble=True``. It takes the place of their ``mc_dropout``, and runs
+    what comes before the first dropout once, not once for each member.
+
+    Example:
+        >>> routine = ClassificationRoutine(Estimators(model, st.MCDropout(16)), 10, loss=None, is_ensemble=True)
+
+    Args:
+        model: a network, or an ``nn.ModuleList`` of networks for ``Ensemble()``.
+        method: of prediction, one with members; ``MCDropout(100)`` by default. Where ``calibrate_prior`` was called
+            a member may come several times, each time with other draws of the restored prior.
+    """
+
+    def __init__(self, model: nn.Module, method: Method | None = None) -> None:
+        super().__init__()
+        self.model, self.method = model, MCDropout(100) if method is None else method
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return self.model(x)
+        samples = predict(self.model, x, self.method, keep_samples=True).samples
+        assert samples is not None
+        return samples.flatten(0, 1)
+
+
+def pytorch_ood_detector(
+    model: nn.Module | Posterior, score: str = "entropy", method: Method | None = None, *, batch_size: int | None = None
+) -> Any:
+    """A ``pytorch_ood.api.Detector`` with one of our scores: ``predict(x)`` is (n,), larger is farther out.
+
+    It needs no fit; ``OODDetector`` takes the same arguments and finds a threshold as well.
+
+    Args:
+        model: a trained classifier, or a posterior.
+        score: a key of ``stationary.ood.SCORES``.
+        method: of prediction, for a network; ``MCDropout(100)`` by default.
+        batch_size: inputs at a time; all at once by default.
+    """
+    try:
+        from pytorch_ood.api import Detector  # type: ignore[import-not-found]
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"pytorch_ood_detector needs {error.name}, which is not installed: pip install pytorch-ood; without it, "
+            "stationary.OODDetector has the same scores",
+            name=error.name,
+        ) from error
+
+    class ScoreDetector(Detector):
+        def __init__(self) -> None:
+            self.model, self.scorer = model, OODDetector(model, score, method, batch_size=batch_size)
+
+        def predict(self, x: Tensor) -> Tensor:
+            return self.scorer.scores(x.to(self.device))  # their detectors move inputs to the model as well
+
+    return ScoreDetector()
