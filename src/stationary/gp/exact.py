@@ -79,7 +79,7 @@ class ExactGPPosterior:
         """Mean and variance of the function; the noise is the aleatoric part."""
         _check_family(family, Gaussian, keep_samples)
         assert isinstance(x, Tensor)
-        with torch.no_grad(), gpytorch.settings.fast_pred_var(False):
+        with torch.no_grad(), gpytorch.settings.debug(False):  # which would warn at training inputs
             latent = self.model(x.double())
         noise = self.model.likelihood.noise.detach().expand(len(x), 1)
         return Gaussian(latent.mean[:, None], latent.variance[:, None], noise)  # type: ignore[return-value]
