@@ -10,12 +10,10 @@ round, and each is compared with the forward passes of its own rounds.
 """
 
 import argparse
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 import torch
 from sklearn.datasets import load_digits, make_moons
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 import stationary as st
 from stationary.inference.base import Method
@@ -115,27 +114,23 @@ def time_all(c: int, device: str, rounds: int, clock: Callable[[Job], float]) ->
 
 
 def peak_bytes(n_samples: int, device: str) -> int:
-    """Peak memory of a prediction for 20,000 inputs, beyond what model and inputs take."""
+    """Peak of the tensors that a prediction for 20,000 inputs makes."""
     torch.manual_seed(0)
     model, x = st.MLP(8, 2).eval().to(device), torch.randn(20_000, 8, device=device)
+    st.predict(model, x[:BATCH], st.MCDropout(10))
     if device == "cuda":
-        st.predict(model, x[:BATCH], st.MCDropout(10))
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         st.predict(model, x, st.MCDropout(n_samples))
         return torch.cuda.max_memory_allocated() - before
-    st.predict(model, x[:BATCH], st.MCDropout(10))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    st.predict(model, x, st.MCDropout(n_samples))
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        st.predict(model, x, st.MCDropout(n_samples))
+    events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
 def memory(device: str) -> dict[str, float]:
-    """In a process of its own for each number of samples: a process never gives its peak back."""
-    peaks = {}
-    for n_samples in (10, 1000):
-        command = [sys.executable, __file__, "--device", device, "--peak-bytes", str(n_samples)]
-        peaks[str(n_samples)] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    peaks = {str(n_samples): float(peak_bytes(n_samples, device)) for n_samples in (10, 1000)}
     return {**peaks, "ratio": peaks["1000"] / peaks["10"]}
 
 
@@ -183,11 +178,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--json", type=Path, help="write the numbers and the machine they came from here")
-    parser.add_argument("--peak-bytes", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.peak_bytes:
-        print(peak_bytes(arguments.peak_bytes, arguments.device))
-        return
     clocks = {"gpu": gpu_seconds, "wall": wall_seconds} if arguments.device == "cuda" else {"wall": wall_seconds}
     times: dict[str, Any] = {}
     for c in (2, 7):
@@ -198,9 +189,7 @@ def main() -> None:
         for name, row in rows.items():
             print(f"  {name:36}{row['ratio']:8.2f}{row['ms']:10.3f} ms")
     peaks = memory(arguments.device)
-    print(
-        f"\npeak memory, 20,000 inputs: 10 samples {peaks['10']:,} bytes, 1000 samples {peaks['ratio']:.2f} times that"
-    )
+    print(f"\npeak memory, 20,000 inputs: 10 samples {peaks['10']:,.0f} bytes, 1000 samples {peaks['ratio']:.2f} times")
     content = {
         "command": "benchmarks/mc_dropout.py",
         "environment": environment(arguments.device),

@@ -55,15 +55,18 @@ def mask_shape(module: _DropoutNd, x: Tensor, *, shared: bool) -> tuple[int, ...
     return tuple(shape)
 
 
-def keep_mask(shape: tuple[int, ...], drop: float, generator: torch.Generator) -> Tensor:
-    """A boolean mask that is False with the probability ``drop``.
+def keep_mask(
+    shape: tuple[int, ...], drop: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A mask that is 0 with the probability ``drop``, else 1.
 
     On the CPU it is cut from random bits, 16 for each unit, which is several times faster than Bernoulli numbers; the
     probability is then rounded to a multiple of 2^-16.
     """
     threshold = round((1 - drop) * ONE)
     if generator.device.type != "cpu" or not 64 <= threshold <= ONE - 64:  # rounding would change a rare event
-        return torch.rand(shape, generator=generator, device=generator.device) >= drop
+        return (torch.rand(shape, generator=generator, device=generator.device) >= drop).to(dtype)
     n = torch.Size(shape).numel()
     bits = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    return (bits.view(torch.int16)[:n] < threshold - ONE // 2).view(shape)
+    out = torch.empty(shape, dtype=dtype)  # written at once: from booleans it would take four times as long
+    return torch.lt(bits.view(torch.int16)[:n].view(shape), threshold - ONE // 2, out=out)

@@ -38,7 +38,7 @@ def of_gaussian(mean: Tensor, variance: Tensor, accuracy: float = 1e-8) -> Logis
         for times in t.split(max(1, _block_size(t) // len(rows))):
             yield _gaussian(mean[rows], variance[rows], times)
 
-    return _integrate(characteristic, mean, spread, 64, accuracy)
+    return _integrate(characteristic, mean, spread, 8, accuracy)
 
 
 def of_dropout(

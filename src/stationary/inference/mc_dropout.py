@@ -67,7 +67,7 @@ class MCDropoutPosterior:
         def draw(module: _DropoutNd, x: Tensor) -> Tensor:
             nonlocal generator
             generator = generator or torch.Generator(x.device).manual_seed(method.seed)
-            return keep_mask(mask_shape(module, x, shared=method.shared_masks), module.p, generator)
+            return keep_mask(mask_shape(module, x, shared=method.shared_masks), module.p, generator, x.dtype)
 
         for _ in range(method.n_samples):
             yield replay.sample(draw)
@@ -84,10 +84,10 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
     for start in range(0, method.n_samples, chunk):
         s = min(chunk, method.n_samples - start)
         if method.shared_masks:
-            keep = keep_mask((s, 1, hidden), readout.drop, generator)
+            keep = keep_mask((s, 1, hidden), readout.drop, generator, weight.dtype)
             outputs = ((weight * keep).view(s * c, hidden) @ columns).view(s, c, n)
         else:
-            keep = keep_mask((s, hidden, n), readout.drop, generator)
+            keep = keep_mask((s, hidden, n), readout.drop, generator, weight.dtype)
             outputs = weight.expand(s, c, hidden) @ (columns * keep)
         yield Members((outputs + readout.bias[:, None]).mT, readout.members.prior)
 
