@@ -16,7 +16,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto # one process for ea
 .PHONY: demo test slow interop lint clean
 
 demo: $(READY)
-	$(BIN)/stationary run --out out
+	$(BIN)/stationary run --scale demo --jobs 2 --out out
+	$(BIN)/stationary report --scale demo --out out
 
 test: $(READY)
 	$(PYTEST) -m "not slow"

@@ -1,47 +1,326 @@
+import io
 import shutil
 import subprocess
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
 from typer.testing import CliRunner
 
-from stationary.cli import app
+from stationary import cli
+from stationary.experiments import EXPERIMENTS
+from stationary.report import Section
+from stationary.runs import RunStore
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, arguments)
+@dataclass(frozen=True)
+class Config:
+    seed: int = 0
+    rate: float = 0.1
+    name: str = "x"
+    deep: bool = False
+    widths: tuple[int, ...] = (10, 20)
+    pair: tuple[str, float] = ("a", 1.0)
+    limit: int | None = None
+    kind: Literal["gp", "network"] = "gp"
+    grid: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self):
+        if self.rate <= 0:
+            raise ValueError(f"rate must be positive, got {self.rate}")
 
 
-def test_run_writes_figures_and_reuses_results(tmp_path):
-    first = run("run", "covariance", "--scale", "smoke", "--out", str(tmp_path))
+@pytest.fixture
+def fakes(monkeypatch):
+    """Two experiments instead of the real ones: ``good`` has two configurations; ``bad`` fails at its second."""
+    modules = {}
+    for name in ("good", "bad"):
+        module = modules[name] = ModuleType(f"fake_{name}")
+        module.TITLE, module.VERSION, module.Config = f"The {name} one", 1, Config
+        module.configs = lambda scale: [
+            Config(seed) for seed in {"smoke": (0, 1), "demo": (1, 2), "paper": (5,)}[scale]
+        ]
+        module.run = run_bad if name == "bad" else run_good
+        module.report = report_of
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    modules["good"].REPRODUCES, modules["good"].DURATION = "Fig. 0", {"smoke": "no time"}
+    monkeypatch.setattr(cli, "EXPERIMENTS", modules)
+    return modules
+
+
+def run_good(config, device):
+    return {"seed": np.array(config.seed)}
+
+
+def run_bad(config, device):
+    if config.seed == 1:
+        raise ValueError("one is bad")
+    return {"seed": np.array(config.seed)}
+
+
+def report_of(results):
+    figure = Figure()
+    figure.subplots().plot([0, 1])
+    seeds = [int(arrays["seed"]) for _, arrays in results]
+    return Section("Fake section", "it shows", f"seeds {seeds}", {"a_figure": figure}, {"a_figure": "A line"})
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run the command line, with its folder in tmp_path."""
+
+    def invoke(command, *arguments):
+        out = () if command == "data" or "--help" in arguments else ("--out", str(tmp_path))
+        result = CliRunner().invoke(cli.app, [command, *arguments, *out])
+        assert "\x1b" not in result.output, "no escape codes in a pipe"
+        return result
+
+    return invoke
+
+
+def lines(result):
+    return result.output.splitlines()
+
+
+def words(result):
+    return " ".join(result.output.replace("│", " ").split())
+
+
+# run
+
+
+def test_run_again_reuses_and_names_the_next_step(run, fakes, tmp_path):
+    first = run("run", "good", "--scale", "smoke")
     assert first.exit_code == 0, first.output
-    assert "reused" not in first.output
-    for kind in ("png", "svg"):
-        path = tmp_path / f"covariance.{kind}"
-        assert path.exists() and str(path) in first.output.replace("\n", "")
-    assert "\x1b" not in first.output, "no escape codes in a pipe"
-    second = run("run", "covariance", "--scale", "smoke", "--out", str(tmp_path))
-    assert "reused" in second.output
+    assert lines(first)[0].startswith("1/2 good seed=0 done in ") and lines(first)[0].endswith(" left")
+    assert lines(first)[1].startswith("2/2 good seed=1 done in ")
+    assert lines(first)[2] == "2 done, 0 reused, 0 failed"
+    assert lines(first)[3] == f"next: stationary report good --scale smoke --out {tmp_path}"
+    second = run("run", "good")
+    assert "1/2 good seed=1 reused" in second.output and "1 done, 1 reused" in second.output
+
+
+def test_the_time_left_is_said_of_what_is_known(run, fakes):
+    said = lines(run("run", "good", "bad", "--scale", "demo"))
+    assert said[0].endswith(" left of good"), "nothing is known of bad yet"
+    assert said[1].startswith("2/4 good seed=2 done in") and "left" not in said[1]
+    assert "left" not in said[2], "bad failed, and took no time that says anything"
+    assert run("run", "good", "bad", "--scale", "smoke").output.count(" left") == 2
+
+
+def test_a_failure_is_shown_at_the_end_and_the_others_run(run, fakes, tmp_path):
+    result = run("run", "--scale", "smoke")
+    assert result.exit_code == 1
+    assert "3 done, 0 reused, 1 failed" in result.output
+    assert "bad seed=1 failed" in result.output and "ValueError: one is bad" in result.output
+    status = run("status")
+    assert "bad\tsmoke\t1\t0\t1\t0" in lines(status) and "good\tsmoke\t2\t0\t0\t0" in lines(status)
+    assert "good\tdemo\t1\t1\t0\t0" in lines(status), "seed 1 is in both"
+    assert any(line.endswith("error.txt: ValueError: one is bad") for line in lines(status))
+
+
+def test_ctrl_c_then_again_continues(run, fakes, monkeypatch):
+    def interrupted(config, device):
+        if config.seed == 1:
+            raise KeyboardInterrupt
+        return run_good(config, device)
+
+    monkeypatch.setattr(fakes["good"], "run", interrupted)
+    stopped = run("run", "good", "--scale", "smoke")
+    assert stopped.exit_code == 1 and "Run the same command again to continue." in stopped.output
+    monkeypatch.setattr(fakes["good"], "run", run_good)
+    assert "1 done, 1 reused, 0 failed" in run("run", "good", "--scale", "smoke").output
+
+
+def test_a_corrupt_result_is_reported_set_aside_and_run_again(run, fakes, tmp_path):
+    run("run", "good", "--scale", "smoke")
+    path = RunStore(tmp_path / "runs").folder("good", 1, Config(0)) / "result.npz"
+    path.write_bytes(b"?")
+    assert "good\tsmoke\t1\t0\t0\t1" in lines(run("status"))
+    report = run("report", "good", "--scale", "smoke")
+    assert report.exit_code == 0 and f"{path}: cannot be read" in report.output and path.read_bytes() == b"?"
+    again = run("run", "good", "--scale", "smoke")
+    assert again.exit_code == 0 and "result.npz.corrupt-1, and run again" in again.output
+
+
+def test_on_a_terminal_there_is_a_bar_with_the_time_left(fakes, monkeypatch, tmp_path):
+    screen = io.StringIO()
+    monkeypatch.setattr(cli, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
+    result = CliRunner().invoke(cli.app, ["run", "good", "--scale", "smoke", "--out", str(tmp_path)])
+    assert result.exit_code == 0 and "1/2" not in result.output
+    assert "2/2" in screen.getvalue() and "good takes no time" in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("setting", "field", "value"),
+    [
+        ("seed=7", "seed", 7),
+        ("rate=1e-3", "rate", 1e-3),
+        ("rate=inf", "rate", float("inf")),
+        ("name=a=b", "name", "a=b"),
+        ("deep=true", "deep", True),
+        ("widths=1,2,3", "widths", (1, 2, 3)),
+        ("widths=", "widths", ()),
+        ("pair=b,2", "pair", ("b", 2.0)),
+        ("limit=3", "limit", 3),
+        ("limit=none", "limit", None),
+        ("kind=network", "kind", "network"),
+    ],
+)
+def test_set_changes_every_configuration(fakes, setting, field, value):
+    configs = cli._configs("good", fakes["good"], cli.Scale.smoke, [setting])
+    assert [getattr(config, field) for config in configs] == [value] * len(configs)
+    assert len(configs) == (1 if field == "seed" else 2), "configurations that become equal are one"
+    assert type(getattr(configs[0], field)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sed=7", "with a setting of good, which are seed: int, rate: float, name: str"),
+        ("seed", "--set takes KEY=VALUE"),
+        ("seed=1.5", "--set seed=1.5: seed of good must be int; got '1.5'"),
+        ("seed=", "seed of good must be int; got ''"),
+        ("deep=1", "deep of good must be bool; got '1'"),
+        ("widths=1,x", "widths of good must be tuple[int, ...]; got '1,x'"),
+        ("pair=a", "pair of good must be tuple[str, float]; got 'a'"),
+        ("limit=x", "limit of good must be int | None; got 'x'"),
+        ("kind=tree", "kind of good must be Literal['gp', 'network']; got 'tree'"),
+        ("grid=1,2", "grid of good must be tuple[tuple[int, ...], ...]"),
+        ("rate=-1", "rate must be positive, got -1.0"),
+    ],
+)
+def test_set_rejects(run, fakes, setting, message):
+    result = run("run", "good", "--set", setting)
+    assert result.exit_code == 2
+    assert message in words(result)
+
+
+def test_set_stores_beside_and_reports_alone(run, fakes, tmp_path):
+    result = run("run", "good", "--scale", "smoke", "--set", "seed=7")
+    assert "--scale smoke --out" in result.output and "--set seed=7" in result.output
+    assert "good: 1 more finished, of other settings or versions" in lines(run("status", "good"))
+    assert run("report", "good", "--scale", "smoke", "--set", "seed=7").exit_code == 0
+    assert "seeds [7]" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "banan"), "no experiment banan; there are covariance"),
-        (("run", "--scale", "big"), "must be paper or smoke"),
+        (("run", "banan"), "no experiment banan; there are"),
+        (("run", "--scale", "big"), "'big' is not one of 'smoke', 'demo', 'paper'"),
+        (("run", "--jobs", "0"), "'--jobs'"),
+        (("run", "--address", "auto"), "address is for the engine ray"),
+        (("run", "--engine", "ray", "--jobs", "2"), "jobs is for the engine local"),
+        (("run", "--device", "cuda"), "PyTorch finds no GPU here"),
+        (("report", "--format", "pdf"), "'pdf' is not one of 'html', 'md', 'latex'"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments(run, arguments, message, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     result = run(*arguments)
     assert result.exit_code == 2
-    assert message in " ".join(result.output.replace("│", " ").split())
+    assert message in words(result)
+
+
+def test_without_ray_the_message_names_the_extra(run, fakes, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = run("run", "good", "--engine", "ray")
+    assert result.exit_code == 1 and "pip install 'stationary[ray]'" in result.output
+
+
+@pytest.mark.parametrize("command", ["list", "run", "status", "report", "data"])
+def test_help_has_an_example(run, command):
+    result = run(command, "--help")
+    assert result.exit_code == 0 and f"Example: stationary {command}" in words(result)
+
+
+# list, status, report, data
+
+
+def test_list_says_what_and_how_long(run, fakes):
+    assert lines(run("list"))[:2] == ["experiment\treproduces\tsmoke\tdemo\tpaper", "good\tFig. 0\tno time\t\t"]
+    run("run", "good", "--scale", "paper")
+    assert lines(run("list"))[1].endswith(" here"), "measured"
+
+
+def test_on_a_terminal_tables_are_drawn(fakes, monkeypatch, tmp_path):
+    screen = io.StringIO()
+    monkeypatch.setattr(cli, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
+    CliRunner().invoke(cli.app, ["list", "--out", str(tmp_path)])
+    assert "┃" in screen.getvalue() and "Fig. 0" in screen.getvalue()
+
+
+def test_status_names_what_is_foreign(run, fakes, tmp_path):
+    (tmp_path / "runs" / "good" / "backup").mkdir(parents=True)
+    (tmp_path / "runs" / "junk").mkdir()
+    output = run("status").output
+    assert "backup: is not the folder of a run" in output and "junk: is not the folder of an experiment" in output
+
+
+def test_report_of_what_is_there(run, fakes, tmp_path, monkeypatch):
+    nothing = run("report", "--scale", "smoke")
+    assert nothing.exit_code == 1 and "first: stationary run --scale smoke" in nothing.output
+    run("run", "--scale", "smoke")
+    opened = []
+    monkeypatch.setattr(cli.typer, "launch", opened.append)
+    result = run("report", "--scale", "smoke", "--open")
+    assert result.exit_code == 0, result.output
+    assert "bad: 1 of 2 results are there" in result.output
+    page = (tmp_path / "report.html").read_text()
+    assert "seeds [0, 1]" in page and "seeds [0]" in page and "<svg" in page
+    assert opened == [str(tmp_path / "report.html")]
+    for kind in ("png", "svg"):
+        assert (tmp_path / "figures" / f"a_figure.{kind}").exists()
+
+
+@pytest.mark.parametrize(("form", "name"), [("md", "report.md"), ("latex", "report.tex")])
+def test_report_formats(run, fakes, tmp_path, form, name):
+    run("run", "good", "--scale", "smoke")
+    assert run("report", "good", "--scale", "smoke", "--format", form).exit_code == 0
+    assert (tmp_path / name).exists() and not (tmp_path / "report.html").exists()
+
+
+def test_a_section_that_fails_leaves_the_others(run, fakes, tmp_path, monkeypatch):
+    run("run", "--scale", "smoke")
+    monkeypatch.setattr(fakes["bad"], "report", lambda results: 1 / 0)
+    result = run("report", "--scale", "smoke")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.output and "seeds [0, 1]" in (tmp_path / "report.html").read_text()
+
+
+def test_data_lists_the_bundled_tables(run):
+    rows = [line.split("\t") for line in lines(run("data"))]
+    assert rows[0] == ["file", "rows", "what", "source and licence"]
+    assert [row[0] for row in rows[1:]] == [f"{n}.csv.xz" for n in ("banana", "diabetes", "adult", "connect-4")]
+    assert all(len(row) == 4 for row in rows)
+
+
+# The real experiments
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_keeps_the_contract(name, tmp_path):
+    experiment, store = EXPERIMENTS[name], RunStore(tmp_path)
+    for scale in cli.Scale:
+        configs = cli._configs(name, experiment, scale, None)
+        assert configs == experiment.configs(scale.value), "no configuration is there twice"
+        assert len({store.folder(name, experiment.VERSION, config) for config in configs}) == len(configs)
+    assert set(getattr(experiment, "DURATION", {})) <= {scale.value for scale in cli.Scale}
 
 
 @pytest.mark.chromium
-def test_the_figure_renders_in_a_browser(tmp_path):
+def test_the_figure_renders_in_a_browser(run, tmp_path):
     """The SVG, opened as a reader would: the screenshot shows curves in at least three of the four colours."""
     import matplotlib.image
 
-    run("run", "covariance", "--scale", "smoke", "--out", str(tmp_path))
+    run("run", "covariance", "--scale", "smoke")
+    run("report", "covariance", "--scale", "smoke")
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     screenshot = tmp_path / "screen.png"
     command = [
@@ -53,7 +332,8 @@ def test_the_figure_renders_in_a_browser(tmp_path):
         "--no-first-run",
     ]
     command += [f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={screenshot}", "--window-size=1000,400"]
-    subprocess.run([*command, (tmp_path / "covariance.svg").as_uri()], check=True, capture_output=True, timeout=120)
+    figure = tmp_path / "figures" / "covariance.svg"
+    subprocess.run([*command, figure.as_uri()], check=True, capture_output=True, timeout=120)
     pixels = matplotlib.image.imread(screenshot)[..., :3]
     for color in ((0x00, 0x72, 0xB2), (0xE6, 0x9F, 0x00), (0x00, 0x9E, 0x73), (0xCC, 0x79, 0xA7)):
         distance = abs(pixels - [c / 255 for c in color]).max(-1)

@@ -1,12 +1,13 @@
 import json
 import math
+import os
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from stationary.files import write_atomically
-from stationary.runs import RunStore, environment
+from stationary.runs import CorruptRunError, RunStore, environment
 
 
 @dataclass(frozen=True)
@@ -15,16 +16,160 @@ class Config:
     seed: int = 0
 
 
-def test_what_is_saved_is_loaded(tmp_path):
-    store, arrays = RunStore(tmp_path), {"a": np.arange(3.0)}
-    assert store.load("x", 1, Config()) is None
-    store.save("x", 1, Config(), arrays)
-    assert np.array_equal(store.load("x", 1, Config())["a"], arrays["a"])
+@dataclass(frozen=True)
+class Everything:
+    nested: tuple = ((1, 2), (3.5, -math.inf), ())
+    nothing: int | None = None
+    yes: bool = True
+    text: str = "Matérn"
+    small: float = 1e-300
+    tenth: float = 0.1
+
+
+ARRAYS = {"a": np.arange(3.0), "total, plain": np.array(["x", "yz"]), "none": np.zeros((0, 2), np.int8)}
+KEY = ("x", 1, Config())
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path)
+
+
+@pytest.fixture
+def folder(store):
+    return store.save(*KEY, ARRAYS, environment()).parent
+
+
+def problems_of(store, experiment="x"):
+    problems = []
+    return list(store.runs(experiment, problems.append)), [str(problem) for problem in problems]
+
+
+def same(found, expected):
+    return found.keys() == expected.keys() and all(
+        found[key].dtype == expected[key].dtype and found[key].tobytes() == expected[key].tobytes() for key in expected
+    )
+
+
+def test_what_is_saved_is_loaded(store):
+    assert store.load(*KEY) is None and store.state(*KEY) == "missing"
+    store.save(*KEY, ARRAYS, environment() | {"wall_s": 1.5})
+    run = store.load(*KEY)
+    assert same(run.arrays, ARRAYS) and run.environment["wall_s"] == 1.5
+    assert store.state(*KEY) == "done"
     assert store.load("x", 2, Config()) is None, "another version of the experiment"
     assert store.load("x", 1, Config(seed=1)) is None, "another configuration"
-    folder = store.folder("x", 1, Config())
+    folder = store.folder(*KEY)
     assert json.loads((folder / "config.json").read_text())["config"] == {"nus": [0.5, "inf"], "seed": 0}
     assert json.loads((folder / "environment.json").read_text())["versions"]["torch"]
+
+
+def test_hashes_stay_the_same_for_ever(store):
+    """Computed once and written down: another process, Python or machine must find the same folders."""
+    assert store.folder("x", 1, Config()).name == "d765a872a00358f0"
+    assert store.folder("x", 1, Everything()).name == "54b4d407ddfa7957"
+    store.save("x", 1, Everything(), ARRAYS, {})
+    (run,), problems = problems_of(store)
+    assert not problems and run.config["nested"] == [[1, 2], [3.5, "-inf"], []], "its own JSON has the same hash"
+
+
+def test_a_setting_that_cannot_be_stored_is_named(store):
+    with pytest.raises(TypeError, match="seed must be a number, a string, None or a tuple of such"):
+        store.folder("x", 1, Config(seed={1}))
+
+
+def test_nothing_is_pickled(store):
+    with pytest.raises(TypeError, match="numbers or strings, since nothing is pickled; odd"):
+        store.save(*KEY, {"odd": np.array([None])}, {})
+    assert store.state(*KEY) == "missing"
+
+
+def test_runs_lists_what_is_finished(store, folder):
+    store.save("x", 2, Config(), {"b": np.ones(2)}, {})
+    store.save("other", 1, Config(), ARRAYS, {})
+    runs, problems = problems_of(store)
+    assert sorted((run.experiment, run.version) for run in runs) == [("x", 1), ("x", 2)] and not problems
+    assert problems_of(store, "nothing") == ([], [])
+
+
+@pytest.mark.parametrize("name", ["result.npz", "config.json"])
+def test_a_damaged_file_is_noticed_or_harmless(store, folder, name):
+    """Cut off or changed at any byte, the run loads as it was, or is corrupt; never other numbers."""
+    content = (folder / name).read_bytes()
+    noticed = 0
+    for at in range(len(content)):
+        changed = [content[:at] + bytes([content[at] ^ flip]) + content[at + 1 :] for flip in (0x01, 0x80, 0xFF)]
+        for damaged in (content[:at], *changed):
+            (folder / name).write_bytes(damaged)
+            try:
+                run = store.load(*KEY)
+            except CorruptRunError:
+                noticed += 1
+            else:
+                assert same(run.arrays, ARRAYS)
+    assert noticed > 2 * len(content)
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json"])
+def test_a_result_without_its_files_is_corrupt(store, folder, name):
+    (folder / name).unlink()
+    with pytest.raises(CorruptRunError, match=f"{name}: is missing"):
+        store.load(*KEY)
+
+
+def test_the_result_of_another_configuration_is_corrupt(store, folder):
+    folder.rename(store.folder("x", 1, Config(seed=1)))
+    with pytest.raises(CorruptRunError, match="not the configuration that its folder is named after"):
+        store.load("x", 1, Config(seed=1))
+    assert "named after" in problems_of(store)[1][0]
+
+
+def test_corrupt_and_foreign_things_are_reported_and_stay(store, folder):
+    (folder / "result.npz").write_bytes(b"half a res")
+    (folder / "notes.txt").write_text("mine")
+    (store.root / "x" / "backup").mkdir()
+    (store.root / "x" / "file").touch()
+    before = sorted(store.root.rglob("*"))
+    runs, problems = problems_of(store)
+    assert not runs
+    for text in (
+        "backup: is not the folder",
+        "file: is not the folder",
+        "notes.txt: is not a file",
+        "result.npz: cann",
+    ):
+        assert any(text in problem for problem in problems), problems
+    assert sorted(store.root.rglob("*")) == before
+
+
+def test_set_aside_makes_room_and_keeps_every_byte(store, folder):
+    for number in (1, 2):
+        (folder / "result.npz").write_bytes(b"broken" * number)
+        assert store.state(*KEY) == "corrupt"
+        store.set_aside(*KEY)
+        assert store.state(*KEY) == "missing"
+        store.save(*KEY, ARRAYS, {})
+        assert store.state(*KEY) == "done"
+        assert (folder / f"result.npz.corrupt-{number}").read_bytes() == b"broken" * number
+    assert problems_of(store)[1] == [], "what was set aside has been reported"
+
+
+def test_an_error_is_noted_until_the_run_succeeds(store):
+    path = store.save_error(*KEY, "Traceback\nValueError: no")
+    assert store.state(*KEY) == "failed" and "ValueError" in path.read_text()
+    store.save(*KEY, ARRAYS, {})
+    assert store.state(*KEY) == "done" and not path.exists()
+
+
+def test_old_leftovers_of_killed_writers_are_removed_and_young_ones_are_not(store, folder):
+    old, young, foreign = (folder / name for name in (".result.npz.old", ".result.npz.young", ".mine"))
+    for path in (old, young, foreign):
+        path.touch()
+    os.utime(old, (0, 0))
+    os.utime(foreign, (0, 0))
+    assert problems_of(store)[1] == []
+    store.save(*KEY, ARRAYS, {})
+    assert not old.exists() and young.exists() and foreign.exists()
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -45,4 +190,4 @@ def test_environment_names_the_machine(monkeypatch):
     monkeypatch.setenv("STATIONARY_COMMIT", "abc")
     found = environment()
     assert found["commit"] == "abc"
-    assert found["cpu"] and found["gpu"] is None
+    assert found["cpu"] and found["gpu"] is None and found["device"] == "cpu"

@@ -33,7 +33,7 @@ def panels(
 
 def smoothness_label(nu: float) -> str:
     if math.isinf(nu):
-        return r"$\infty$ (RBF)"
+        return "∞ (RBF)"
     return f"{round(2 * nu)}/2" if (2 * nu).is_integer() and round(2 * nu) % 2 else f"{nu:g}"
 
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from decimal import Decimal
 from importlib.resources import files
-from statistics import fmean, median_high, pstdev
+from statistics import fmean, median_high, median_low, pstdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from stationary.extras import extra
@@ -87,8 +87,8 @@ def render_html(sections: Sequence[Section], environments: Sequence[dict[str, An
 
     Args:
         sections: in the order of the page.
-        environments: of the runs behind them, as ``runs.environment`` gives them; ``wall_s``, if there, is the time
-            that a run took, in seconds.
+        environments: of the runs behind them, as ``runs.environment`` gives them; ``seconds``, if there, is the wall
+            time of the run.
     """
     template = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -96,7 +96,7 @@ def render_html(sections: Sequence[Section], environments: Sequence[dict[str, An
     return template.render(
         sections=sections,
         provenance=list(_provenance(environments)),
-        columns=_columns,
+        columns_of=_columns,
         svg=_svg,
         paragraphs=lambda text: [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())],
     )
@@ -119,32 +119,33 @@ def render_markdown(sections: Sequence[Section]) -> str:
 
 def render_latex(sections: Sequence[Section]) -> str:
     """The tables, for a document that uses booktabs."""
-    blocks = ["% Needs \\usepackage{booktabs}"]
-    for section in sections:
-        for table in section.tables:
-            columns = _columns(table)
-            align = "".join(("r" if column.numeric else "l") * len(column.parts) for column in columns)
-            heads = [_spanning(_latex(column.title), len(column.parts)) for column in columns]
-            parts = [_latex(part) for column in columns for part in column.parts]
-            rows = list(_rows(columns, _latex, "\\textbf{{{}}}"))
-            lines = [heads, parts, *rows] if any(parts) else [heads, *rows]
-            body = [f"{' & '.join(line)} \\\\" for line in lines]
-            body.insert(len(lines) - len(rows), "\\midrule")
-            blocks.append(
-                "\n".join(
-                    [
-                        f"% {' '.join(section.title.split())}",
-                        "\\begin{table}",
-                        "  \\centering",
-                        f"  \\caption{{{_latex(table.caption)}}}",
-                        f"  \\begin{{tabular}}{{{align}}}",
-                        *(f"    {line}" for line in ("\\toprule", *body, "\\bottomrule")),
-                        "  \\end{tabular}",
-                        "\\end{table}",
-                    ]
-                )
-            )
-    return "\n\n".join(blocks) + "\n"
+    tables = [
+        f"% {' '.join(section.title.split())}\n{_latex_table(table)}"
+        for section in sections
+        for table in section.tables
+    ]
+    return "\n\n".join(["% Needs \\usepackage{booktabs}", *tables]) + "\n"
+
+
+def _latex_table(table: Table) -> str:
+    columns = _columns(table)
+    align = "".join(("r" if column.numeric else "l") * len(column.parts) for column in columns)
+    heads = [[_spanning(_latex(column.title), len(column.parts)) for column in columns]]
+    if any(column.compared for column in columns):
+        heads.append([_latex(part) for column in columns for part in column.parts])
+    head, body = (
+        [f"{' & '.join(line)} \\\\" for line in lines] for lines in (heads, _rows(columns, _latex, "\\textbf{{{}}}"))
+    )
+    lines = [
+        "\\begin{table}",
+        "  \\centering",
+        f"  \\caption{{{_latex(table.caption)}}}",
+        f"  \\begin{{tabular}}{{{align}}}",
+        *(f"    {line}" for line in ("\\toprule", *head, "\\midrule", *body, "\\bottomrule")),
+        "  \\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines)
 
 
 def _markdown(text: str) -> str:
@@ -156,7 +157,7 @@ LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {character: f"$\\{name}$" for character, name in zip("±×·∞≤≥≈→ℓαεκλμνπσωΔΣ", COMMANDS.split(), strict=True)}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "–": "--", "−": "$-$", "²": "$^2$", "½": r"$\frac12$"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "–": "--", "−": "$-$", "²": "$^2$", "½": r"$\frac12$"}
 )
 
 
@@ -185,6 +186,10 @@ class _Column(NamedTuple):
     parts: tuple[str, ...]
     numeric: bool
     cells: list[tuple[_Shown, ...]]
+
+    @property
+    def compared(self) -> bool:
+        return len(self.parts) > 1
 
 
 def _columns(table: Table) -> list[_Column]:
@@ -216,9 +221,8 @@ def _shown(cell: Cell, decimals: int) -> _Shown:
     if isinstance(cell, str):
         return _Shown(cell)
     if isinstance(cell, Measured):
-        spread = "" if cell.std is None else f" ± {_number(cell.std, decimals)}"
-        return _Shown(_number(cell.mean, decimals) + spread)
-    return _Shown(_minus(str(cell)) if isinstance(cell, int) else _number(cell, decimals))
+        return _Shown(_number(cell.mean, decimals) + ("" if cell.std is None else f" ± {cell.std:.{decimals}f}"))
+    return _Shown(_minus(f"{cell:,}") if isinstance(cell, int) else _number(cell, decimals))
 
 
 def _number(value: float, decimals: int) -> str:
@@ -234,16 +238,18 @@ def _decimals(cells: list[Cell]) -> int:
     """As many as the paper prints; else for two digits of the usual spread, or three of the usual number."""
     measured = [cell for cell in cells if isinstance(cell, Measured)]
     printed = [value for cell in measured if cell.paper for value in (cell.paper.mean, cell.paper.std)]
-    if exponents := [Decimal(str(value)).as_tuple().exponent for value in printed if value is not None]:
+    if exponents := [Decimal(str(float(value))).as_tuple().exponent for value in printed if value is not None]:
         return max(-exponent for exponent in exponents if isinstance(exponent, int))
-    spreads = _magnitudes(cell.std for cell in measured)
-    numbers = _magnitudes(cell.mean if isinstance(cell, Measured) else cell for cell in cells)
-    needed = [1 - magnitude for magnitude in spreads] or [2 - magnitude for magnitude in numbers] or [0]
-    return min(max(median_high(needed), 0), 5)
+    if spreads := _magnitudes(cell.std for cell in measured):
+        needed = 1 - median_high(spreads)
+    else:
+        numbers = [cell.mean if isinstance(cell, Measured) else cell for cell in cells]
+        needed = 2 - median_low(_magnitudes(v for v in numbers if not isinstance(v, str | int)) or [2])
+    return min(max(needed, 0), 5)
 
 
-def _magnitudes(values: Iterable[Cell]) -> list[int]:
-    return [math.floor(math.log10(abs(v))) for v in values if isinstance(v, float) and v and math.isfinite(v)]
+def _magnitudes(values: Iterable[float | None]) -> list[int]:
+    return [math.floor(math.log10(abs(value))) for value in values if value and math.isfinite(value)]
 
 
 def _minus(text: str) -> str:
@@ -256,7 +262,8 @@ def _minus(text: str) -> str:
 def _svg(figure: "Figure", prefix: str) -> str:
     """The figure as an ``<svg>`` element; its ids get a prefix, since matplotlib uses the same ones in every figure.
 
-    Letters become paths: they look the same in every browser, whatever its fonts.
+    Letters become paths, which look the same in every browser. A copy is drawn: the layout of a figure moves a little
+    with every drawing.
     """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -273,11 +280,11 @@ def _provenance(environments: Sequence[dict[str, Any]]) -> Iterator[dict[str, st
     """What the runs of equal environment share, when they were, and how long they took together."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in environments:
-        shared = {key: value for key, value in one.items() if key not in ("time", "wall_s") and value is not None}
+        shared = {key: value for key, value in one.items() if key not in ("time", "seconds") and value is not None}
         groups.setdefault(json.dumps(shared, default=str), []).append(one)
     for shared_json, group in groups.items():
         times = sorted(str(one["time"]) for one in group if one.get("time"))
-        seconds = [float(one["wall_s"]) for one in group if one.get("wall_s") is not None]
+        seconds = [float(one["seconds"]) for one in group if one.get("seconds") is not None]
         facts = {"Runs": str(len(group))}
         if times:
             facts["Finished"] = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"

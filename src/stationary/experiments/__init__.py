@@ -1,10 +1,21 @@
-"""The paper's figures and tables: one file each, with ``Config``, ``configs``, ``run`` and ``draw``.
+"""The paper's figures and tables: one file each, read from top to bottom.
 
-``run(config) -> dict of arrays`` computes and does no I/O; ``draw(arrays) -> dict of figures`` shows what was computed.
+Each has ``TITLE``; ``REPRODUCES``, what of the paper; ``DURATION``, in words for each scale; ``VERSION``, raised when
+stored results become invalid; ``Config`` and ``configs(scale)`` for "smoke" (a moment), "demo" and "paper" (its own
+settings); ``run(config, device) -> dict of arrays``, which computes and does no I/O; and
+``report(results) -> Section``, which shows and judges what was computed.
 """
 
 from types import ModuleType
 
-from stationary.experiments import covariance, far_from_data
+from stationary.experiments import banana, banana_grid, covariance, digits, far_from_data, regression, uci
 
-EXPERIMENTS: dict[str, ModuleType] = {"covariance": covariance, "far_from_data": far_from_data}
+EXPERIMENTS: dict[str, ModuleType] = {
+    "far_from_data": far_from_data,
+    "banana": banana,
+    "banana_grid": banana_grid,
+    "regression": regression,
+    "covariance": covariance,
+    "digits": digits,
+    "uci": uci,
+}

@@ -191,7 +191,7 @@ def _summary(panels: Panels) -> str:
 def _errors(panels: Panels) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for key, (_, arrays) in panels.items():
-        rows.append((_label(key), *(_measured(arrays[name]) for name in ("accuracy", "nlpd"))))
+        rows.append((_label(key), *(Measured.over(arrays[name]) for name in ("accuracy", "nlpd"))))
     return Table(
         "Error on the 4,900 held-out points; mean and std over seeds.", ("model", "accuracy", "NLPD"), tuple(rows)
     )
@@ -205,13 +205,9 @@ def _away(panels: Panels, kind: str) -> Table:
             if f"{kind}, {version}" in arrays:
                 values = arrays[f"{kind}, {version}"]
                 label = _label(key) + (", restored prior" if version == "restored" else "")
-                rows.append((label, *(_measured(column) for column in values.T)))
+                rows.append((label, *(Measured.over(column) for column in values.T)))
     caption = f"{names[kind]}: mean at the training points and on circles around them; mean and std over seeds."
     return Table(caption, ("model", *PLACES), tuple(rows))
-
-
-def _measured(values: np.ndarray[Any, Any]) -> Measured:
-    return Measured(values.mean().item(), values.std().item() if len(values) > 1 else None)
 
 
 def _maps(panels: Panels, name: str, top: float) -> Figure:

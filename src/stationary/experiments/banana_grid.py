@@ -91,7 +91,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
     rows = [
         (
             config.hidden,
-            *(Measured(arrays[name].mean().item(), arrays[name].std().item()) for name in ("accuracy", "nlpd")),
+            *(Measured.over(arrays[name]) for name in ("accuracy", "nlpd")),
             *(arrays[f"error {n}"].item() for n in samples),
         )
         for config, arrays in results

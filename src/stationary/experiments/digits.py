@@ -111,8 +111,8 @@ def _table(panels: dict[str, Arrays]) -> Table:
     for prior, arrays in panels.items():
         for kind in ("plain", "restored"):
             if f"auroc std, {kind}" in arrays:
-                errors = [_measured(arrays[name]) for name in ("accuracy", "nlpd", "unknown_nlpd")]
-                scores = [_measured(arrays[f"auroc {measure}, {kind}"]) for measure in MEASURES]
+                errors = [Measured.over(arrays[name]) for name in ("accuracy", "nlpd", "unknown_nlpd")]
+                scores = [Measured.over(arrays[f"auroc {measure}, {kind}"]) for measure in MEASURES]
                 label = paper.NAMES[prior] + (", restored prior" if kind == "restored" else "")
                 rows.append((label, *(errors if kind == "plain" else [None] * 3), *scores))
     columns = (
@@ -126,10 +126,6 @@ def _table(panels: dict[str, Arrays]) -> Table:
     )
     caption = "Known classes: accuracy and NLPD. Unknown: the paper's modified NLPD, and the area under the ROC curve."
     return Table(caption, columns, tuple(rows))
-
-
-def _measured(values: np.ndarray[Any, Any]) -> Measured:
-    return Measured(values.mean().item(), values.std().item())
 
 
 def _histograms(panels: dict[str, Arrays]) -> Figure:

@@ -100,7 +100,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         cells = []
         for name in METRICS:
             found = paper.published("uci", config.dataset, config.prior, "NN", PUBLISHED.get(name, ""))
-            cells.append(Measured(arrays[name].mean().item(), arrays[name].std().item(), found))
+            cells.append(Measured.over(arrays[name], found))
             if found is not None and found.std:
                 distances.append(abs(cells[-1].mean - found.mean) / found.std)
         rows.append((config.dataset, paper.NAMES[config.prior], *cells))

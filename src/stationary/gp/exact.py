@@ -39,7 +39,7 @@ class _VariationalModel(gpytorch.models.ApproximateGP):
     """One inducing point at each training point, where it stays: nothing is sparse."""
 
     def __init__(self, kernel: Kernel, x: Tensor) -> None:
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(x))
+        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(x), mean_init_std=0.0)  # not random
         super().__init__(
             gpytorch.variational.VariationalStrategy(self, x, distribution, learn_inducing_locations=False)
         )
