@@ -1,4 +1,4 @@
-# make demo      the main job: draws the figures into out/
+# make demo      the main job: runs the experiments at the scale of a laptop and writes out/report.html
 # make test      every quick test (under 10 minutes on 2 cores)
 # make slow      the long tests, then make interop
 # make interop   the tests beside other libraries, in .venv-interop

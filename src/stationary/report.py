@@ -32,9 +32,9 @@ class Measured:
 
     @classmethod
     def over(cls, values: Iterable[float], paper: "Measured | None" = None) -> "Measured":
-        """Mean and standard deviation of the values (divided by n, as the paper's is)."""
+        """Mean and standard deviation of the values (divided by n, as the paper's is); of one value there is none."""
         numbers = [float(value) for value in values]
-        return cls(fmean(numbers), pstdev(numbers), paper)
+        return cls(fmean(numbers), pstdev(numbers) if len(numbers) > 1 else None, paper)
 
     @property
     def difference(self) -> float | None:

@@ -175,16 +175,18 @@ def _label(key: tuple[str, str]) -> str:
 
 def _summary(panels: Panels) -> str:
     """Panel by panel, over seeds: does the total uncertainty rise from the data to radius 8, and how far?"""
-    sentences = []
-    for key, (_, arrays) in panels.items():
+    sentences: dict[str, list[str]] = {"gp": [], "network": []}
+    for (model, prior), (_, arrays) in panels.items():
         data, _, far, _ = arrays["total, plain"].T
-        share = (
+        name = KERNEL_NAMES[prior] if model == "gp" else paper.NAMES[prior]
+        rises = (
             f"in {(far > data).sum()} of {len(far)} seeds" if len(far) > 1 else ("yes" if far[0] > data[0] else "no")
         )
-        sentences.append(f"{_label(key)}: {share}, from {data.mean():.2f} to {far.mean():.2f}")
+        sentences[model].append(f"{name} {rises} ({data.mean():.2f} to {far.mean():.2f})")
     return (
-        "Does sqrt(pq) rise from the data to radius 8 (0.5 is complete uncertainty)? " + "; ".join(sentences) + ". The "
-        "pictures reach to 3.75 only, where the step network can still look uncertain."
+        "Does sqrt(pq) rise from the data to radius 8, where 0.5 is complete uncertainty?\n\n"
+        f"Gaussian processes: {', '.join(sentences['gp'])}.\n\n"
+        f"Networks: {', '.join(sentences['network'])}."
     )
 
 

@@ -58,14 +58,14 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     build = partial(StationaryHead, 2, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
     training = paper.toy_training(config.epochs, seed=config.seed)
     models = train(build, *split.train, training, n_members=config.n_seeds)
-    exact = predict(models[0], grid, ExactDropout(), batch_size=10_000)
+    exact = predict(models[0], grid[::7], ExactDropout())  # the closed form costs more than the picture
     results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
     results["boundary"] = _as_map(predict(models[0], grid).probs[:, 1], config)
     for n in config.n_samples:
         sampled = predict(models[0], grid, MCDropout(n), batch_size=10_000)
         results[f"total {n}"] = _as_map(sampled.bernoulli_std(), config)
-        results[f"error {n}"] = np.array((sampled.probs - exact.probs).abs().mean().item())
-    tested = [predict(model, split.x_test, ExactDropout()) for model in models]
+        results[f"error {n}"] = np.array((sampled.probs[::7] - exact.probs).abs().mean().item())
+    tested = [predict(model, split.x_test, ExactDropout(approximate=True)) for model in models]
     results["nlpd"] = np.array([metrics.nlpd(prediction, split.y_test) for prediction in tested])
     results["accuracy"] = np.array([metrics.accuracy(prediction, split.y_test) for prediction in tested])
     return results
