@@ -8,6 +8,8 @@ operators), ``initialization`` (weights that keep the variance), ``monte_carlo``
 ``estimators`` (all of it for scikit-learn), ``experiments`` (the paper's figures).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from stationary import metrics as metrics
 from stationary.activations import RBF as RBF
 from stationary.activations import Cosine as Cosine
@@ -53,4 +55,16 @@ from stationary.predictive import Categorical as Categorical
 from stationary.predictive import Gaussian as Gaussian
 from stationary.training import Training as Training
 
+if TYPE_CHECKING:  # they need an extra, scikit-learn, and are imported when they are asked for
+    from stationary.estimators import StationaryClassifier as StationaryClassifier
+    from stationary.estimators import StationaryRegressor as StationaryRegressor
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("StationaryClassifier", "StationaryRegressor"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stationary import estimators
+
+    return getattr(estimators, name)

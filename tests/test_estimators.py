@@ -1,0 +1,422 @@
+"""scikit-learn's own checks, its tools around the estimators, and what the networks say far from their data."""
+
+import math
+import pickle
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import load_iris, make_blobs, make_circles, make_friedman2
+from sklearn.exceptions import NotFittedError
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import stationary as st
+from stationary import StationaryClassifier, StationaryRegressor, metrics
+from stationary.estimators import _repeated
+
+BOTH = [StationaryClassifier, StationaryRegressor]
+SMALL = {"hidden_layer_sizes": (16,), "max_iter": 30, "random_state": 0}
+WEIGHTS = "batches and held-out rows are drawn from the rows: a repeated row is not the same draw as a row of weight 2"
+METHODS = {
+    "exact": st.ExactDropout(approximate=True),
+    "mc": st.MCDropout(20),
+    "ensemble": st.Ensemble(2),
+    "point": st.Point(),
+    "swag": st.SWAG(n_samples=5),
+}
+
+
+def table(estimator, n=120, seed=0):
+    """A small problem for either estimator."""
+    if issubclass(estimator, StationaryClassifier):
+        return make_blobs(n, 3, centers=3, cluster_std=2.0, random_state=seed)
+    return make_friedman2(n, random_state=seed)
+
+
+@parametrize_with_checks(
+    [estimator(hidden_layer_sizes=(16,), max_iter=30) for estimator in BOTH],
+    expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
+)
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# What scikit-learn does with an estimator
+
+
+def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
+    X, y = make_blobs(150, 3, centers=3, random_state=1)
+    X[::10, 0] = np.nan
+    pipeline = make_pipeline(SimpleImputer(), StationaryClassifier(**SMALL | {"learning_rate_init": 0.02}))
+    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.9
+    assert cross_val_score(pipeline, X, y, cv=3, scoring="neg_log_loss").mean() > -0.4
+    grid = {
+        "stationaryclassifier__activation": ["matern32", st.Matern(nu=2.2, lengthscale=0.5)],
+        "stationaryclassifier__hidden_layer_sizes": np.array([8, 16]),
+        "stationaryclassifier__method": [None, st.Ensemble(2)],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X, y)
+    assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 8
+
+
+def test_calibrated_by_scikit_learn():
+    X, y = make_circles(200, noise=0.1, factor=0.4, random_state=0)
+    calibrated = CalibratedClassifierCV(StationaryClassifier(random_state=0), cv=2).fit(X, y)
+    assert calibrated.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_clone_keeps_methods_and_modules(estimator):
+    before = estimator(activation=st.Matern(nu=1.5, learnable=True), method=st.MCDropout(7), **SMALL)
+    after = clone(before)
+    assert after.method == before.method and after.activation is not before.activation
+    assert repr(after.activation) == repr(before.activation)
+    assert after.set_params(method=st.Point(), alpha=0.5).get_params()["method"] == st.Point()
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_fitting_leaves_the_parameters_alone(estimator):
+    activation = st.Matern(nu=1.5, learnable=True)
+    before = pickle.dumps(activation)
+    model = estimator(activation=activation, **SMALL).fit(*table(estimator))
+    assert pickle.dumps(activation) == before
+    assert model.posterior_.model.head.activation is not activation
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+@pytest.mark.parametrize("method", METHODS)
+def test_pickle_and_joblib(estimator, method, tmp_path):
+    X, y = table(estimator)
+    fitted = estimator(method=METHODS[method], **SMALL, early_stopping=method != "swag").fit(X, y)
+    joblib.dump(fitted, tmp_path / "fitted.joblib")
+    for other in (pickle.loads(pickle.dumps(fitted)), joblib.load(tmp_path / "fitted.joblib")):
+        np.testing.assert_array_equal(other.uncertainty(X), fitted.uncertainty(X))
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_the_same_random_state_gives_the_same_fit(estimator):
+    X, y = table(estimator)
+    fit = lambda state: estimator(**SMALL | {"random_state": state}).fit(X, y).uncertainty(X)
+    np.testing.assert_array_equal(fit(3), fit(3))
+    np.testing.assert_array_equal(fit(np.random.RandomState(3)), fit(3))
+    assert not np.array_equal(fit(3), fit(4))
+    before = torch.get_rng_state()
+    assert not np.array_equal(fit(None), fit(None))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# What goes in
+
+
+def test_pandas_and_string_labels():
+    frame = load_iris(as_frame=True)
+    names = frame.target_names[frame.target]
+    model = StationaryClassifier(random_state=0).fit(frame.data, names)
+    assert model.feature_names_in_.tolist() == frame.data.columns.tolist()
+    assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert set(model.predict(frame.data)) <= set(names) and model.score(frame.data, names) > 0.9
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.data.rename(columns={"petal width (cm)": "width"}))
+
+
+@pytest.mark.parametrize("columns", [None, 1, 2])
+def test_predictions_have_the_shape_of_y(columns):
+    X, y = make_friedman2(150, random_state=0)
+    Y = y if columns is None else np.stack([y, -3 * y + 5][:columns], 1)
+    model = StationaryRegressor(random_state=0).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert model.predict(X).shape == mean.shape == std.shape == model.uncertainty(X).shape == Y.shape
+    assert model.score(X, Y) > 0.9
+    if columns == 2:  # the same problem in other units
+        np.testing.assert_allclose(model.predictive(X).mean[:, 1], -3 * mean[:, 0] + 5, atol=0.5 * y.std())
+
+
+def test_units_do_not_matter():
+    X, y = make_friedman2(150, random_state=0)
+    shift, scale = np.array([1e3, -5, 0, 2]), np.array([1e-3, 10, 1, 1e4])
+    other = shift + scale * X
+    mean, std = StationaryRegressor(**SMALL).fit(X, y).predict(X, return_std=True)
+    same = StationaryRegressor(**SMALL).fit(other, 7 + 1e4 * y).predict(other, return_std=True)
+    np.testing.assert_allclose(same, (7 + 1e4 * mean, 1e4 * std), rtol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_constant_columns_do_no_harm(estimator):
+    X, y = table(estimator)
+    wide = np.column_stack([np.full(len(X), 1e9), X, np.zeros(len(X))])
+    assert np.isfinite(estimator(**SMALL).fit(wide, y).uncertainty(wide)).all()
+
+
+def test_a_constant_target_is_predicted_with_a_positive_std():
+    X = np.random.RandomState(0).randn(40, 2)
+    mean, std = StationaryRegressor(**SMALL).fit(X, np.full(40, 3.0)).predict(X, return_std=True)
+    assert np.abs(mean - 3).max() < 0.5 and (std > 0).all()
+
+
+def test_columns_of_both_kinds():
+    """The recipe of docs/estimators.md."""
+    random = np.random.RandomState(0)
+    n = 400
+    frame = pd.DataFrame(
+        {
+            "age": random.randint(18, 80, n).astype(float),
+            "income": random.lognormal(10, 1, n),
+            "colour": random.choice(["red", "green", "blue"], n),
+            "city": pd.Series(random.choice(["Oslo", "Rome"], n), dtype="category"),
+        }
+    )
+    y = np.where((frame.colour == "red") & (frame.age > 40), "yes", "no")
+    frame.loc[::17, "age"] = np.nan
+    columns = make_column_transformer(
+        (SimpleImputer(add_indicator=True), make_column_selector(dtype_include="number")),
+        (
+            OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+            make_column_selector(dtype_exclude="number"),
+        ),
+    )
+    model = make_pipeline(columns, StationaryClassifier(random_state=0)).fit(frame[:300], y[:300])
+    assert model.score(frame[300:], y[300:]) > 0.9
+    unseen = frame[300:].assign(colour="ultraviolet")
+    assert np.isfinite(model.predict_proba(unseen)).all()
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_rows_of_weight_zero_are_not_there(estimator):
+    X, y = table(estimator)
+    keep = np.arange(len(X)) % 3 > 0
+    spoilt = np.where(keep[:, None], X, 1e6)
+    weighted = estimator(**SMALL).fit(spoilt, y, sample_weight=keep.astype(float))
+    without = estimator(**SMALL).fit(X[keep], y[keep])
+    np.testing.assert_array_equal(weighted.uncertainty(X), without.uncertainty(X))
+
+
+@pytest.mark.parametrize("method", [None, st.Ensemble(2)])
+def test_heavier_rows_are_fitted_better(method):
+    X, y = np.tile(np.linspace(-1, 1, 50), 2)[:, None], np.repeat([0.0, 1.0], 50)
+    for weights, expected in [((9, 1), 0.1), ((1, 9), 0.9)]:
+        labels = StationaryClassifier(method=method, random_state=0).fit(X, y, np.repeat(weights, 50))
+        values = StationaryRegressor(method=method, random_state=0).fit(X, y, np.repeat(weights, 50))
+        assert abs(labels.predict_proba(X)[:, 1].mean() - expected) < 0.1
+        assert abs(values.predict(X).mean() - expected) < 0.1
+
+
+# Training
+
+
+def test_held_out_rows_count_as_often_as_they_weigh():
+    rows = np.array([4, 1, 3])
+    assert _repeated(rows, np.full(5, 0.7)).tolist() == [4, 1, 3]
+    values, counts = np.unique(_repeated(rows, np.array([9.0, 1.0, 9.0, 4.0, 5.0])), return_counts=True)
+    assert values.tolist() == [1, 3, 4] and counts.tolist() == [3, 12, 15]
+
+
+def test_early_stopping_holds_out_a_row_of_each_class_that_has_two(capsys):
+    X, y = make_blobs([30, 30, 2, 1], 2, random_state=0)
+    model = StationaryClassifier(max_iter=400, n_iter_no_change=5, random_state=0, verbose=True).fit(X, y)
+    assert len(model.loss_curve_) == model.n_iter_ < 400
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+    assert model.predict_proba(X).shape == (63, 4)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == model.n_iter_
+    assert lines[0].startswith("Iteration 1, loss = ") and "validation loss = " in lines[0]
+
+
+def test_without_early_stopping_every_row_is_trained_on_for_all_epochs(capsys):
+    X, y = np.array([[0.0], [1.0], [2.0]]), ["a", "b", "c"]
+    model = StationaryClassifier(early_stopping=False, max_iter=400, alpha=0, random_state=0).fit(X, y)
+    assert model.n_iter_ == len(model.loss_curve_) == 400 and model.predict(X).tolist() == y
+    assert capsys.readouterr().out == ""
+
+
+def test_early_stopping_finds_the_noise():
+    random = np.random.RandomState(0)
+    X = random.uniform(-2, 2, (600, 1))
+    y = 10 * np.sin(2 * X[:, 0]) + 3 * random.randn(600)
+    model = StationaryRegressor(random_state=0).fit(X, y)
+    assert 0.7 < math.sqrt(model.noise_variance_[0]) / 3 < 1.3
+    test = random.uniform(-2, 2, (600, 1))
+    mean, std = model.predict(test, return_std=True)
+    assert 0.9 < (np.abs(10 * np.sin(2 * test[:, 0]) + 3 * random.randn(600) - mean) < 2 * std).mean() < 0.995
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(estimator, method):
+    X, y = table(estimator, 200)
+    settings = {"max_iter": 60, "learning_rate_init": 0.01, "random_state": 0, "early_stopping": method != "swag"}
+    model = estimator(method=METHODS[method], **settings).fit(X, y)
+    assert model.score(X, y) > 0.7
+    assert model.posterior_.method == METHODS[method]
+    members = getattr(model.posterior_, "models", None) or [model.posterior_.model]
+    assert all(member.head.calibrated for member in members)
+    spread = model.uncertainty(X) if estimator is StationaryRegressor else model.uncertainty(X, "std")
+    assert (spread >= 0).all() and (spread.max() > 0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "sine"])
+def test_an_activation_that_does_not_decay_has_no_prior_to_restore(activation):
+    X, y = table(StationaryClassifier)
+    model = StationaryClassifier(activation=activation, **SMALL).fit(X, y)
+    assert not model.posterior_.model.head.calibrated
+    with pytest.raises(ValueError, match="decays"):
+        StationaryClassifier(activation=activation, restore_prior=True, **SMALL).fit(X, y)
+
+
+# What comes out
+
+
+def test_the_ways_to_ask_a_classifier_agree():
+    X, y = table(StationaryClassifier)
+    model = StationaryClassifier(**SMALL).fit(X, y)
+    pred = model.predictive(X)
+    np.testing.assert_array_equal(model.predict_proba(X), pred.probs.numpy())
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), pred.probs.numpy())
+    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(1)])
+    np.testing.assert_array_equal(model.uncertainty(X), pred.entropy().numpy())
+    np.testing.assert_array_equal(model.uncertainty(X, "mutual_information"), pred.mutual_information().numpy())
+    assert model.score(X, y) == pytest.approx(metrics.accuracy(pred, torch.as_tensor(y)))
+    assert model.predict_proba(X).dtype == np.float64
+
+
+def test_the_ways_to_ask_a_regressor_agree():
+    X, y = table(StationaryRegressor)
+    model = StationaryRegressor(**SMALL).fit(X, y)
+    pred, (mean, std) = model.predictive(X), model.predict(X, return_std=True)
+    np.testing.assert_array_equal(mean, pred.mean[:, 0].numpy())
+    np.testing.assert_allclose(std**2, model.uncertainty(X) ** 2 + model.noise_variance_)
+    assert np.isfinite(metrics.nlpd(pred, torch.as_tensor(y)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_far_from_the_data_the_classifier_does_not_know(seed):
+    X, y = make_blobs(300, 4, centers=5, cluster_std=2.0, random_state=seed)
+    model = StationaryClassifier(random_state=seed).fit(X, y)
+    assert np.median(model.uncertainty(X)) < 0.5 * math.log(5)
+    far = X.mean(0) + 100 * (X - X.mean(0))
+    assert np.median(model.uncertainty(far)) > 0.95 * math.log(5)
+    plain = StationaryClassifier(random_state=seed, restore_prior=False).fit(X, y)
+    assert np.median(model.uncertainty(far, "std")) > 10 * np.median(plain.uncertainty(far, "std"))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_far_from_the_data_the_regressor_returns_to_its_prior(seed):
+    X, y = make_friedman2(300, random_state=seed, noise=20)
+    model = StationaryRegressor(random_state=seed).fit(X, y)
+    assert np.median(model.uncertainty(X)) < 0.3 * y.std()
+    for times, tolerance in [(100, 0.1), (1000, 0.05)]:
+        far = X.mean(0) + times * (X - X.mean(0))
+        assert abs(np.median(model.uncertainty(far)) / y.std() - 1) < tolerance
+        assert abs(np.median(model.predict(far, return_std=True)[1]) / y.std() - 1) < tolerance
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must be positive integers"),
+        ({"hidden_layer_sizes": (10, 0)}, r"hidden_layer_sizes must .*got \(10, 0\)"),
+        ({"hidden_layer_sizes": "wide"}, "hidden_layer_sizes must"),
+        ({"activation": "no such"}, "activation name must be one of"),
+        ({"activation": st.Matern}, "activation must be a name"),
+        ({"dropout": 1.0}, r"dropout must be a probability in \[0, 1\)"),
+        ({"dropout": 0.0}, "must have an active nn.Dropout"),
+        ({"method": "ensemble"}, "method must be a method of inference"),
+        ({"alpha": -1}, "alpha must be a finite number, at least 0, or None; got -1"),
+        ({"batch_size": "auto"}, "batch_size must be a positive integer or None"),
+        ({"learning_rate_init": 0}, "learning_rate_init must be a positive number"),
+        ({"max_iter": 0}, "max_iter must be a positive integer"),
+        ({"n_iter_no_change": 2.5}, "n_iter_no_change must be a positive integer"),
+        ({"validation_fraction": 1}, r"validation_fraction must be a number in \(0, 1\)"),
+        ({"method": st.SWAG()}, "early_stopping must be False for SWAG"),
+        ({"method": st.SWAG(), "early_stopping": False, "max_iter": 4}, "SWAG needs at least 2"),
+    ],
+)
+def test_wrong_parameters_are_refused(estimator, settings, message):
+    with pytest.raises(ValueError, match=message):
+        estimator(**SMALL | settings).fit(*table(estimator))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(ValueError, match=r"device must be None or 'cpu' here.*got 'cuda'"):
+        StationaryClassifier(device="cuda").fit(*table(StationaryClassifier))
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_wrong_data_are_refused(estimator):
+    X, y = table(estimator)
+    model = estimator(**SMALL)
+    with pytest.raises(NotFittedError, match=f"This {estimator.__name__} instance is not fitted yet"):
+        model.predict(X)
+    hole = X.copy()
+    hole[3, 1] = np.nan
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        model.fit(hole, y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(X, y[:-1])
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        model.fit(X, y, -np.ones(len(y)))
+    model.fit(X, y)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        model.predict(hole)
+    with pytest.raises(ValueError, match=f"X has 1 features, but {estimator.__name__} is expecting {X.shape[1]}"):
+        model.predict(X[:, :1])
+
+
+def test_what_only_one_of_them_refuses():
+    X, y = table(StationaryClassifier)
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        StationaryClassifier(**SMALL).fit(X, y + 0.5)
+    with pytest.raises(ValueError, match=r"measure must be one of std, entropy, .*got 'variance'"):
+        StationaryClassifier(**SMALL).fit(X, y).uncertainty(X, "variance")
+    with pytest.raises(ValueError, match="no two of the same class: set early_stopping=False"):
+        StationaryClassifier(**SMALL).fit(X[:3], [0, 1, 2])
+    with pytest.raises(ValueError, match="sample_weight must be None for SWAG"):
+        StationaryClassifier(method=st.SWAG(), early_stopping=False).fit(X, y, np.ones(len(y)))
+
+
+# The package
+
+
+def test_the_package_imports_without_scikit_learn():
+    script = """
+import sys, pytest
+import stationary as st
+assert "sklearn" not in sys.modules
+assert st.StationaryClassifier.__name__ == "StationaryClassifier" and "sklearn" in sys.modules
+with pytest.raises(AttributeError, match="no attribute 'StationaryClustering'"):
+    st.StationaryClustering
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_missing_scikit_learn_names_its_extra():
+    script = "import sys; sys.modules['sklearn'] = None; import stationary as st; st.StationaryRegressor"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "pip install 'stationary[sklearn]'" in run.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("estimator", BOTH)
+@pytest.mark.parametrize("method", [None, st.MCDropout(20), st.Ensemble(2)])
+def test_on_a_gpu(estimator, method):
+    X, y = table(estimator, 300)
+    model = estimator(device="cuda", method=method, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert next((getattr(model.posterior_, "models", None) or [model.posterior_.model])[0].parameters()).is_cuda
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.uncertainty(X), model.uncertainty(X))
