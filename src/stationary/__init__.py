@@ -5,11 +5,12 @@ Reading order: ``activations`` (the functions), ``spectral`` (where their consta
 operators), ``initialization`` (weights that keep the variance), ``monte_carlo`` (the kernel of any activation),
 ``fused`` (the same functions, faster); then ``models`` (where an activation plugs in), ``training``, ``inference``
 (from a network to a posterior), ``predictive`` (what a prediction is), ``metrics`` and ``ood`` (what it is worth),
-``estimators`` (all of it for scikit-learn), ``experiments`` (the paper's figures).
+``estimators`` (all of it for scikit-learn), ``adapters`` (for other libraries), ``experiments`` (the paper's figures).
 """
 
 from typing import TYPE_CHECKING, Any
 
+from stationary import adapters as adapters
 from stationary import metrics as metrics
 from stationary.activations import RBF as RBF
 from stationary.activations import Cosine as Cosine
