@@ -101,3 +101,14 @@ def test_errors():
     posterior = ExactGP(steps=1).fit(gpytorch.kernels.RBFKernel(), (x, torch.randn(10)))
     with pytest.raises(ValueError, match="predicts a Gaussian without samples, got family=Categorical"):
         st.predict(posterior, x)
+
+
+@pytest.mark.gpu
+def test_the_same_on_a_gpu():
+    x = torch.randn(30, 2, dtype=torch.float64)
+    labels, targets, test = (x[:, 0] > 0).long(), x.sum(1), torch.randn(7, 2, dtype=torch.float64)
+    for method, y, family in ((VGP(steps=20), labels, st.Categorical), (ExactGP(steps=20), targets, st.Gaussian)):
+        on_cpu = st.predict(method.fit(kernel_of(st.Matern(1.5)), (x, y)), test, family=family)
+        on_gpu = st.predict(method.fit(kernel_of(st.Matern(1.5)), (x.cuda(), y.cuda())), test.cuda(), family=family)
+        for name, value in on_cpu.tensors().items():
+            torch.testing.assert_close(on_gpu.to("cpu").tensors()[name], value, rtol=1e-4, atol=1e-6)

@@ -101,7 +101,9 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         f"below 0.5, for {', '.join(upside_down) or 'no activation'}: dropout noise is proportional to the features, "
         "and unknown inputs excite them less.",
         figures={"digits": _histograms(panels)},
-        captions={"digits": "Known (blue) and unknown (orange) digits, all seeds: entropy above, output std below."},
+        captions={
+            "digits": "Known (blue) and unknown (orange), all seeds: entropy (log scale) above, output std below."
+        },
         tables=(_table(panels),),
     )
 
@@ -136,7 +138,7 @@ def _histograms(panels: dict[str, Arrays]) -> Figure:
             values = [arrays[f"{group} {measure}, plain"] for group in ("known", "unknown")]
             bins = np.linspace(0, max(np.quantile(v, 0.99) for v in values) + 1e-9, 30)
             for v, color in zip(values, plots.COLORS, strict=False):
-                ax.hist(v, bins, density=True, color=color, alpha=0.6)
+                ax.hist(v, bins, density=True, color=color, alpha=0.6, log=measure == "entropy")
             ax.set(yticks=())
             ax.set_xlabel(measure, fontsize="small")
         column[0].set_title(paper.NAMES[prior], fontsize="small")

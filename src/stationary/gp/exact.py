@@ -64,7 +64,7 @@ class ExactGP:
     def fit(self, kernel: Kernel, data: Data) -> "ExactGPPosterior":
         """Condition on x (n, d) and y (n,) or (n, 1), in float64."""
         x, y = data[0].double(), data[1].double().reshape(-1)
-        model = _ExactModel(deepcopy(kernel), x, y).double().train()
+        model = _ExactModel(deepcopy(kernel), x, y).to(x).train()
         objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
         _maximize(model, lambda: objective(model(x), y), self.steps, self.learning_rate)
         return ExactGPPosterior(self, model.eval())
@@ -104,8 +104,8 @@ class VGP:
             raise ValueError(
                 f"y must be (n,) with the classes 0 and 1, got shape {tuple(y.shape)}, {y.unique().tolist()}"
             )
-        model = _VariationalModel(deepcopy(kernel), x).double().train()
-        likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+        model = _VariationalModel(deepcopy(kernel), x).to(x).train()
+        likelihood = gpytorch.likelihoods.BernoulliLikelihood().to(x)
         objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
         _maximize(model, lambda: objective(model(x), y.double()), self.steps, self.learning_rate)
         return VGPPosterior(self, model.eval())
