@@ -31,7 +31,9 @@ REPRODUCES = "nothing: an example like the paper's CIFAR-10 experiment, on data 
 DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a minute"}
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-PRIORS = ("relu", "erf", "step", "rbf", "matern52", "matern32", "matern12", "sincos")
+PRIORS = ("relu", "leaky_relu", "erf", "step", "rbf", "matern72", "matern52", "matern32", "matern12")
+PRIORS += ("sine", "cosine", "sincos", "triangle_wave", "periodic_relu")  # these are periodic
+COLUMNS = 7
 MEASURES = ("std", "entropy", "mutual_information")
 
 
@@ -131,15 +133,21 @@ def _table(panels: dict[str, Arrays]) -> Table:
 
 
 def _histograms(panels: dict[str, Arrays]) -> Figure:
-    figure, axes = plots.panels(2, len(panels), width=12, height=3.6)
-    axes = np.reshape(axes, (2, len(panels)))
-    for column, (prior, arrays) in zip(axes.T, panels.items(), strict=True):
-        for ax, measure in zip(column, ("entropy", "std"), strict=True):
+    """Two rows for every seven activations: entropy, and the standard deviation of the outputs."""
+    rows = 2 * -(-len(panels) // COLUMNS)
+    figure, axes = plots.panels(rows, COLUMNS, width=12, height=1.8 * rows)
+    for i in range(len(panels), rows // 2 * COLUMNS):
+        for ax in axes[2 * (i // COLUMNS) :, i % COLUMNS][:2]:
+            ax.set_axis_off()
+    for i, (prior, arrays) in enumerate(panels.items()):
+        row, column = 2 * (i // COLUMNS), i % COLUMNS
+        for ax, measure in zip(axes[row : row + 2, column], ("entropy", "std"), strict=True):
             values = [arrays[f"{group} {measure}, plain"] for group in ("known", "unknown")]
             bins = np.linspace(0, max(np.quantile(v, 0.99) for v in values) + 1e-9, 30)
             for v, color in zip(values, plots.COLORS, strict=False):
                 ax.hist(v, bins, density=True, color=color, alpha=0.6, log=measure == "entropy")
             ax.set(yticks=())
+            ax.minorticks_off()
             ax.set_xlabel(measure, fontsize="small")
-        column[0].set_title(paper.NAMES[prior], fontsize="small")
+        axes[row, column].set_title(paper.NAMES[prior], fontsize="small")
     return figure

@@ -15,7 +15,7 @@ from stationary.activations import activation as activation_by_name
 from stationary.report import Measured
 from stationary.training import Training
 
-NUS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+NUS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "matern72": 3.5}
 NAMES = {
     "step": "step",
     "relu": "ReLU",
@@ -24,6 +24,12 @@ NAMES = {
     "matern12": "Matérn-1/2",
     "matern32": "Matérn-3/2",
     "matern52": "Matérn-5/2",
+    "matern72": "Matérn-7/2",
+    "leaky_relu": "leaky ReLU",
+    "sine": "sine",
+    "cosine": "cosine",
+    "triangle_wave": "triangle wave",
+    "periodic_relu": "periodic ReLU",
     "sincos": "sine-cosine",
     "siren": "SIREN",
 }
