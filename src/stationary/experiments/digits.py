@@ -31,7 +31,7 @@ REPRODUCES = "nothing: an example like the paper's CIFAR-10 experiment, on data 
 DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a minute"}
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-PRIORS = ("relu", "leaky_relu", "erf", "step", "rbf", "matern72", "matern52", "matern32", "matern12")
+PRIORS: tuple[str, ...] = ("relu", "leaky_relu", "erf", "step", "rbf", "matern72", "matern52", "matern32", "matern12")
 PRIORS += ("sine", "cosine", "sincos", "triangle_wave", "periodic_relu")  # these are periodic
 COLUMNS = 7
 MEASURES = ("std", "entropy", "mutual_information")
