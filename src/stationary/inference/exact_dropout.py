@@ -19,7 +19,7 @@ class ExactDropout:
     """The limit of MC dropout with infinitely many samples, deterministic, for dropout before the last linear layer.
 
     Mean and covariance of the outputs are exact: all there is to know in regression. For two classes the
-    probability, the entropies and the mutual information are exact as well, by one-dimensional integrals (1e-13; see
+    probability, the entropies and the mutual information are exact as well, by one-dimensional integrals (1e-12; see
     ``stationary.logistic``). For more classes the outputs are taken as Gaussian with the exact moments.
 
     Args:
