@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import stationary as st
-from stationary.training import _Members, train
+from stationary.dropout import Noise
+from stationary.lockstep import Data, Members, Replayed, _Aligned, can_be_replayed
+from stationary.training import Group, _checked, _optimizer, train
 
 QUICK = st.Training(epochs=6, batch_size=16, learning_rate=0.01)
 
@@ -146,9 +148,171 @@ def test_a_member_that_has_stopped_may_diverge_without_harm():
 def test_networks_that_need_their_own_pass_are_found():
     found = {}
     for build in (mlp, deep_dropout, learnable, batchnorm, Noisy):
-        members = _Members(build, [0, 1], "cross_entropy", torch.device("cpu"))
+        members = Members([build] * 2, [0, 1], torch.device("cpu"), loss="cross_entropy")
         found[build.__name__] = members.run_as_one(classes()[0][:16])
     assert found == {"mlp": True, "deep_dropout": True, "learnable": True, "batchnorm": False, "Noisy": False}
+
+
+class Sampled(nn.Module):
+    """A loss of its own, that needs noise: the mean over samples of what the outputs become with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.noise = mlp(), Noise(4)
+        self.register_buffer("scale", torch.tensor(0.1, dtype=torch.float64))
+
+    def losses(self, x, y):
+        outputs = self.net(x)
+        samples = outputs + self.scale * self.noise(outputs)
+        return F.cross_entropy(samples.flatten(0, 1), y.repeat(4), reduction="none").view(4, -1).mean(0)
+
+
+def folds():
+    """Three sets of different sizes, all of six batches of 16."""
+    return [classes(n)[0] + k for k, n in enumerate((90, 89, 92))], [classes(n)[1] for n in (90, 89, 92)]
+
+
+def replay(builds, x, y, training):
+    """What ``train`` does with folds on a GPU, without the graph."""
+    parts = [_checked(*one, training.loss) for one in zip(x, y, strict=True)]
+    seeds = range(training.seed, training.seed + len(x))
+    members = Members(builds, seeds, torch.device("cpu"), loss=training.loss, precision=training.precision)
+    assert can_be_replayed(members, x[0][:16])
+    steps = Replayed(members, Data.joined(parts), 16, capture=False)
+    optimizer = _optimizer(training, members.parameters)
+    losses = [steps.train(optimizer) for _ in range(training.epochs)]
+    return members.finished([{}] * len(x)), losses
+
+
+@pytest.mark.parametrize("build", [mlp, convolutional, learnable, Sampled])
+def test_replayed_folds_equal_each_fold_alone(build):
+    """Masks come in another order than in the plain loop, so alone is replayed too."""
+    training, (x, y) = replace(QUICK, loss="own" if build is Sampled else "cross_entropy"), folds()
+    together, losses = replay([build] * 3, x, y, training)
+    for k in range(3):
+        alone, loss = replay([build], x[k : k + 1], y[k : k + 1], replace(training, seed=k))
+        assert_same(together[k], alone[0])
+        assert [epoch[k] for epoch in losses] == pytest.approx([epoch[0] for epoch in loss])
+
+
+def test_replayed_equals_the_plain_loop():
+    """Without dropout both draw the same order."""
+    training, (x, y) = replace(QUICK, optimizer="sgd", learning_rate=0.1), folds()
+    build = lambda: mlp(dropout=0.0)
+    together, _ = replay([build] * 3, x, y, training)
+    for a, b in zip(together, train(build, x, y, training), strict=True):
+        assert_same(a, b)
+
+
+def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
+    """Also where only some steps are drawn ahead."""
+    monkeypatch.setattr("stationary.lockstep.DRAWN_BYTES", 2 * 16 * 8)
+    seen = []
+    parts = [_checked(*classes(), "cross_entropy")]
+    members = Members([mlp], [0], torch.device("cpu"), loss="cross_entropy")
+    steps = Replayed(members, Data.joined(parts), 16, capture=False)
+    assert steps.ahead == 2
+    optimizer, inner = _optimizer(QUICK, members.parameters), steps._losses
+    steps.losses = lambda parameters, drawn, rows: (seen.append(drawn[0].clone()), inner(parameters, drawn, rows))[1]
+    steps.train(optimizer)
+    steps.train(optimizer)
+    assert len(seen) == 12 and len({tuple(mask.flatten().tolist()) for mask in seen}) == 12
+    assert torch.stack(seen).double().mean().item() == pytest.approx(0.7, abs=4 * (0.21 / (12 * 16 * 8)) ** 0.5)
+
+
+def test_a_dropout_that_is_called_twice_is_not_replayed():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.dropout = nn.Linear(3, 8), nn.Linear(8, 3), nn.Dropout(0.5)
+
+        def forward(self, x):
+            return self.second(self.dropout(self.first(self.dropout(x))))
+
+    members = Members([Twice] * 2, [0, 1], torch.device("cpu"), loss="cross_entropy")
+    assert not can_be_replayed(members, torch.zeros(4, 3))
+
+
+def test_folds_are_members_with_their_own_data_and_network():
+    x, y = folds()
+    widths = [6, 7, 8]
+    builds = [lambda width=width: st.MLP(3, 3, hidden=(width,)).double() for width in widths]
+    together = train(builds, x, y, QUICK)
+    for k, member in enumerate(together):
+        assert_same(member, train(builds[k], x[k], y[k], replace(QUICK, seed=k))[0])
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_a_loss_of_the_networks_own(n_members):
+    together = train(Sampled, *classes(), replace(QUICK, loss="own"), n_members=n_members)
+    (alone,) = train(Sampled, *classes(), replace(QUICK, loss="own", seed=n_members - 1))
+    assert_same(together[-1], alone)
+    assert differ(alone, Sampled())
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_bfloat16_trains_nearly_as_well(n_members):
+    """8 bits: the outputs of a trained network differ by some per cent."""
+    x, y = classes(dtype=torch.float32)
+    build = lambda: st.MLP(3, 3, hidden=(12, 8), dropout=0.0)
+    exact = train(build, x, y, QUICK, n_members=n_members)
+    rounded = train(build, x, y, replace(QUICK, precision="bfloat16"), n_members=n_members)
+    for a, b in zip(exact, rounded, strict=True):
+        assert b(x).dtype == torch.float32
+        error = (a(x) - b(x)).norm() / a(x).norm()
+        assert 0 < error < 0.05
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("n_in", [3, 8])
+def test_aligned_products_are_the_same(n_in, bias):
+    linear = nn.Linear(n_in, 9, bias=bias).double()
+    aligned, x = _Aligned(linear), torch.randn(5, n_in, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(aligned(x), linear(x))
+    inputs = [x, *linear.parameters()]
+    for a, b in zip(*(torch.autograd.grad(f(x).square().sum(), inputs) for f in (aligned, linear)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_groups_scale_rate_and_decay():
+    training = st.Training(
+        epochs=1, batch_size=None, optimizer="sgd", momentum=0.0, learning_rate=0.1, weight_decay=0.5
+    )
+    x, y = classes()
+    build = lambda: mlp(dropout=0.0)
+    before = dict(build_seeded(build).named_parameters())
+    (plain,) = train(build, x, y, replace(training, weight_decay=0.0))
+    groups = (Group("head.output", rate=0.0), Group("head", decay=0.0), Group("trunk", rate=0.5))
+    (grouped,) = train(build, x, y, replace(training, groups=groups))
+    plain, grouped = dict(plain.named_parameters()), dict(grouped.named_parameters())
+    step = {name: plain[name] - before[name] for name in before}
+    for name, value in grouped.items():
+        if name.startswith("head.output"):
+            expected = before[name]
+        elif name.startswith("head"):
+            expected = plain[name]
+        else:
+            expected = before[name] + 0.5 * (step[name] - 0.1 * 0.5 * before[name])
+        torch.testing.assert_close(value, expected)
+    with pytest.raises(ValueError, match="no parameter's name starts with 'tail'"):
+        train(build, x, y, replace(training, groups=(Group("tail"),)))
+
+
+def build_seeded(build, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build()
+
+
+def test_diverged_members_are_kept_on_request():
+    x = torch.ones(8, 1, dtype=torch.float64)
+    training = st.Training(loss="mse", epochs=200, optimizer="sgd", momentum=0.0, learning_rate=0.1, batch_size=None)
+    scales = iter((1.0, 1e3, 1.0, 1e3))
+    build = lambda: Scaled(next(scales))
+    tame, wild = train(build, x, 2 * x, training, n_members=2, keep_diverged=True)
+    assert tame.weight.item() == pytest.approx(2.0) and not wild.weight.isfinite()
+    with pytest.raises(RuntimeError, match="no longer finite"):
+        train(build, x, 2 * x, training, n_members=2)
 
 
 # Randomness
@@ -397,6 +561,33 @@ def test_on_gpu(build):
     assert torch.equal(before[0], torch.get_rng_state()) and torch.equal(before[1], torch.cuda.get_rng_state())
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("build", [mlp, deep_dropout, learnable, Sampled])
+@pytest.mark.parametrize(
+    "options", [{}, {"optimizer": "sgd", "nesterov": True, "milestones": (2, 4)}, {"compiled": True}]
+)
+def test_folds_on_gpu(build, options):
+    """Each step one CUDA graph: the same as without, and the same as each fold alone."""
+    loss = "own" if build is Sampled else "cross_entropy"
+    training = replace(QUICK, loss=loss, **options)
+    x, y = ([part.cuda() for part in parts] for parts in folds())
+    together = train(build, x, y, training)
+    for k, member in enumerate(together):
+        assert_same(member, train(build, x[k], y[k], replace(training, seed=k))[0], rtol=1e-8)
+    assert differ(together[0], train(build, x[0], y[0], replace(training, seed=1))[0])
+
+
+@pytest.mark.gpu
+def test_graph_equals_plain_steps_on_gpu(monkeypatch):
+    training = replace(QUICK, milestones=(2, 4), epochs=6)
+    x, y = (part.cuda() for part in classes())
+    build = lambda: mlp(dropout=0.0)
+    (graph,) = train(build, x, y, training)
+    monkeypatch.setattr("stationary.training.can_be_replayed", lambda *_: False)
+    (plain,) = train(build, x, y, training)
+    assert_same(graph, plain, rtol=1e-8)
+
+
 # Errors
 
 
@@ -406,7 +597,8 @@ def test_on_gpu(build):
         ("loss", "nll"), ("epochs", 0), ("epochs", 2.5), ("batch_size", 0), ("batch_size", True), ("optimizer", "rms"),
         ("learning_rate", 0.0), ("learning_rate", math.inf), ("momentum", 1.0), ("momentum", math.nan),
         ("nesterov", True), ("weight_decay", -1.0), ("milestones", [10]), ("milestones", (0,)), ("patience", 0),
-        ("validation_fraction", 1.0), ("seed", -1), ("seed", 0.5),
+        ("validation_fraction", 1.0), ("precision", "float16"),
+        ("groups", [Group("a")]), ("groups", ("a",)), ("seed", -1), ("seed", 0.5),
     ],
 )  # fmt: skip
 def test_bad_configuration(name, value):

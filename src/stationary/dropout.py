@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,27 @@ SELU_FLOOR = -1.7580993408473766  # where AlphaDropout puts dropped units: the l
 WHOLE_DIMS = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3, nn.FeatureAlphaDropout: 1}
 ONE = 2**16
 
-Draw = Callable[[_DropoutNd, Tensor], Tensor]
+Random: TypeAlias = "_DropoutNd | Noise"
+Draw = Callable[[Random, Tensor], Tensor]
+
+
+class Noise(nn.Module):
+    """Standard normal numbers, ``n`` for each element of x; zeros in eval mode.
+
+    The training loop draws them from outside, as it does masks.
+
+    Args:
+        n: how many.
+    """
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n = n
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, *x.shape)."""
+        draw = torch.randn if self.training else torch.zeros
+        return draw(self.n, *x.shape, dtype=x.dtype, device=x.device)
 
 
 def active_dropouts(model: nn.Module) -> dict[str, _DropoutNd]:
@@ -22,15 +43,23 @@ def active_dropouts(model: nn.Module) -> dict[str, _DropoutNd]:
     return {name: m for name, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p > 0}
 
 
+def noises(model: nn.Module) -> list[Noise]:
+    return [module for module in model.modules() if isinstance(module, Noise)]
+
+
 @contextmanager
 def masked(model: nn.Module, draw: Draw) -> Iterator[None]:
-    """Inside, every active dropout (itself in eval mode) multiplies by the mask that ``draw(module, x)`` returns."""
+    """Inside, every active dropout (itself in eval mode) multiplies by the mask that ``draw(module, x)`` returns.
 
-    def hook(module: _DropoutNd, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
-        return apply_mask(module, args[0], draw(module, args[0]))
+    A ``Noise`` returns what ``draw`` gives it.
+    """
+
+    def hook(module: Random, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
+        drawn = draw(module, args[0])
+        return drawn if isinstance(module, Noise) else apply_mask(module, args[0], drawn)
 
     with ExitStack() as stack:
-        for module in active_dropouts(model).values():
+        for module in (*active_dropouts(model).values(), *noises(model)):
             stack.callback(module.register_forward_hook(hook).remove)
         yield
 
