@@ -230,3 +230,15 @@ def test_on_gpu(method):
     x, y = (part.cuda() for part in classes())
     prediction = st.predict(method.fit(mlp, (x, y), CLASSIFY), x)
     assert prediction.probs.is_cuda and (prediction.predict() == y).double().mean() > 0.7
+
+
+def test_swag_of_folds_is_that_of_each():
+    generator = torch.Generator().manual_seed(3)
+    folds = [(torch.randn(n, 3, generator=generator), torch.randint(2, (n,), generator=generator)) for n in (50, 51)]
+    training = st.Training(epochs=8, batch_size=20)
+    build = lambda: st.MLP(3, 2, hidden=(6, 5))
+    together = st.SWAG().fit_folds([build] * 2, folds, training, seeds=[7, 3])
+    for seed, fold, posterior in zip((7, 3), folds, together, strict=True):
+        alone = st.SWAG().fit(build, fold, replace(training, seed=seed))
+        for a, b in zip(posterior.weights(), alone.weights(), strict=True):
+            torch.testing.assert_close(a, b)

@@ -464,7 +464,7 @@ def test_patience_stops_and_restores_the_best():
     (model,) = train(
         mlp, x[:30], y[:30], training, validation=held_out,
         progress=lambda epoch, loss, watched: history.append((epoch, loss, watched)),
-        on_epoch=lambda _, parameters, __: states.append({k: v.detach().clone() for k, v in parameters.items()}),
+        on_epoch=lambda _, parameters, __: states.append({k: v[0].detach().clone() for k, v in parameters.items()}),
     )  # fmt: skip
     epochs, _, watched = zip(*history, strict=True)
     best = min(range(len(watched)), key=watched.__getitem__)

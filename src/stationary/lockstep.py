@@ -240,6 +240,10 @@ class Members:
         state = self.parameters | self.buffers
         return {name: value[k] for name, value in state.items()} if self.stacked else state
 
+    def stacked_parameters(self) -> Named:
+        """Live; the first dimension is that of the members."""
+        return self.parameters if self.stacked else {name: value[None] for name, value in self.parameters.items()}
+
     def finished(self, states: list[Named]) -> list[nn.Module]:
         """The networks with these parameters and buffers; where they are empty, with the present ones."""
         with torch.no_grad():

@@ -106,6 +106,7 @@ def train(
     training: Training,
     *,
     n_members: int = 1,
+    seeds: Sequence[int] | None = None,
     sample_weight: Tensor | None = None,
     validation: tuple[Tensor, Tensor] | None = None,
     progress: Progress | None = None,
@@ -125,15 +126,16 @@ def train(
         y: (n,) class indices for the cross entropy, (n, m) real targets for the squared error; or a list, like x.
         training: the configuration.
         n_members: how many networks, where neither build nor x is a list.
+        seeds: one for each member, instead of ``training.seed`` + k.
         sample_weight: (n,), at least 0; a batch's loss is the weighted mean. Rows of weight 0 are left out.
         validation: (x, y) to stop on, or just to watch if ``training.patience`` is None.
         progress: called after each epoch with its number (from 1), the training loss and the validation loss (None
             without validation), means over the members still in training.
-        on_epoch: called after each epoch with its number, the live parameters by name (stacked when members run as
-            one) and the optimizer, whose learning rate is already that of the next epoch.
+        on_epoch: called after each epoch with its number, the live parameters by name (their first dimension is that of
+            the members that run as one) and the optimizer, whose learning rate is already that of the next epoch.
         keep_diverged: return networks whose loss is no longer finite, as they are, instead of raising an error.
     """
-    builds, sets = _members(build, x, y, n_members)
+    builds, sets, seeds = _members(build, x, y, n_members, seeds, training.seed)
     parts = [_checked(*one, training.loss, sample_weight) for one in sets]
     device, n = parts[0].x.device, max(part.counts[0] for part in parts)
     watched = None
@@ -146,7 +148,7 @@ def train(
             train(
                 builds[i],
                 *sets[i if folds else 0],
-                replace(training, seed=training.seed + i),
+                replace(training, seed=seeds[i]),
                 sample_weight=sample_weight,
                 validation=validation,
                 progress=progress,
@@ -157,7 +159,6 @@ def train(
         ]
 
     def members_of(*, stacked: bool) -> Members:
-        seeds = range(training.seed, training.seed + k)
         return Members(builds, seeds, device, loss=training.loss, precision=training.precision, stacked=stacked)
 
     same_steps = len({-(-part.counts[0] // size) for part in parts}) == 1
@@ -192,7 +193,7 @@ def train(
                 progress(epoch, loss, watched_loss)
             schedule.step()
             if on_epoch is not None:
-                on_epoch(epoch, members.parameters, optimizer)
+                on_epoch(epoch, members.stacked_parameters(), optimizer)
             if watched_losses is not None and not best.update(watched_losses, members):
                 break
     optimizer.zero_grad()
@@ -200,9 +201,14 @@ def train(
 
 
 def _members(
-    build: Build | Sequence[Build], x: Tensor | Sequence[Tensor], y: Tensor | Sequence[Tensor], n_members: int
-) -> tuple[list[Build], list[tuple[Tensor, Tensor]]]:
-    """How each member is built, and what it trains on: one set for all, or one each."""
+    build: Build | Sequence[Build],
+    x: Tensor | Sequence[Tensor],
+    y: Tensor | Sequence[Tensor],
+    n_members: int,
+    seeds: Sequence[int] | None,
+    seed: int,
+) -> tuple[list[Build], list[tuple[Tensor, Tensor]], list[int]]:
+    """How each member is built, what it trains on (one set for all, or one each), and its seed."""
     if not _is_count(n_members):
         raise ValueError(f"n_members must be a positive integer, got {n_members!r}")
     if isinstance(x, Tensor) != isinstance(y, Tensor):
@@ -213,13 +219,15 @@ def _members(
             f"{len(y)}"
         )
     sets = [(x, y)] if isinstance(x, Tensor) and isinstance(y, Tensor) else list(zip(x, y, strict=True))
-    builds = [build] * max(n_members, len(sets)) if callable(build) else list(build)
-    if len(sets) not in (1, len(builds)) or n_members not in (1, len(builds)):
+    k = max(n_members, len(sets), 1 if callable(build) else len(build), 1 if seeds is None else len(seeds))
+    builds = [build] * k if callable(build) else list(build)
+    seeds = list(range(seed, seed + k)) if seeds is None else list(seeds)
+    if len(sets) not in (1, k) or len(builds) != k or len(seeds) != k or n_members not in (1, k):
         raise ValueError(
-            f"build, x and y must be lists of one length, one for each member; got {len(builds)} networks to build, "
-            f"{len(sets)} sets of data and n_members={n_members}"
+            f"build, x, y and seeds must be of one length where they are lists, one for each member; got {len(builds)} "
+            f"networks to build, {len(sets)} sets of data, {len(seeds)} seeds and n_members={n_members}"
         )
-    return builds, sets
+    return builds, sets, seeds
 
 
 def _optimizer(training: Training, parameters: Named) -> Optimizer:

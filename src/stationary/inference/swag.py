@@ -2,8 +2,9 @@
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.optim import Optimizer
 
 from stationary.inference.base import Build, Data, Inputs, evaluating, run
 from stationary.predictive import Members, P
-from stationary.training import Training, train
+from stationary.training import Progress, Training, train
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ class SWAG:
                 raise ValueError(f"{name} must be {rule}; got {getattr(self, name)!r}")
 
     def fit(self, build: Build, data: Data, training: Training) -> "SWAGPosterior":
+        return self.fit_folds([build], [data], training)[0]
+
+    def fit_folds(
+        self,
+        builds: Sequence[Build],
+        folds: Sequence[Data],
+        training: Training,
+        *,
+        seeds: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list["SWAGPosterior"]:
+        """A posterior for each set of data, in lockstep on a GPU; ``seeds`` and ``progress`` are those of ``train``."""
         first = max(1, round(self.start * training.epochs))
         if training.epochs - first < 2:
             raise ValueError(
@@ -64,18 +77,26 @@ class SWAG:
             )
         if training.patience is not None:
             raise ValueError(f"patience must be None for SWAG, which needs the whole path; got {training.patience!r}")
-        path = Path(self.rank)
+        paths: list[Path] = []  # where the networks train as one, one path of all; else one for each
 
         def on_epoch(epoch: int, parameters: dict[str, Tensor], optimizer: Optimizer) -> None:
+            if epoch == 1:
+                paths.append(Path(self.rank))
             if epoch > first:
-                path.add(parameters_to_vector(parameters.values()).detach())
+                paths[-1].add(torch.cat([value.detach().flatten(1) for value in parameters.values()], 1))
             if epoch >= first and self.learning_rate is not None:
                 optimizer.param_groups[0]["lr"] = self.learning_rate
 
-        (model,) = train(lambda: _without_batchnorm(build()), *data, training, on_epoch=on_epoch)
-        model.load_state_dict(_named(model, path.mean), strict=False)
-        variance = (path.squares / path.n).clamp(min=0)
-        return SWAGPosterior(self, model, variance, torch.stack(list(path.deviations)))
+        checked = [partial(_without_batchnorm, build) for build in builds]
+        x, y = zip(*folds, strict=True)
+        models = train(checked, x, y, training, seeds=seeds, progress=progress, on_epoch=on_epoch)
+        rows = [(path, row) for path in paths for row in range(len(path.mean))]
+        return [self._collected(model, *row) for model, row in zip(models, rows, strict=True)]
+
+    def _collected(self, model: nn.Module, path: "Path", row: int) -> "SWAGPosterior":
+        model.load_state_dict(_named(model, path.mean[row]), strict=False)
+        variance = (path.squares[row] / path.n).clamp(min=0)
+        return SWAGPosterior(self, model, variance, torch.stack([deviation[row] for deviation in path.deviations]))
 
     def posterior(self, model: nn.Module) -> "SWAGPosterior":
         raise ValueError(
@@ -143,7 +164,8 @@ def _named(model: nn.Module, weights: Tensor) -> dict[str, Tensor]:
     return {name: part.view_as(p) for part, (name, p) in zip(parts, named.items(), strict=True)}
 
 
-def _without_batchnorm(model: nn.Module) -> nn.Module:
+def _without_batchnorm(build: Build) -> nn.Module:
+    model = build()
     for name, module in model.named_modules():
         if isinstance(module, _NormBase) and module.track_running_stats:
             raise ValueError(
