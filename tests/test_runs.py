@@ -1,13 +1,16 @@
 import json
 import math
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from stationary import runs
 from stationary.files import write_atomically
-from stationary.runs import CorruptRunError, RunStore, environment
+from stationary.runs import CorruptRunError, RunStore, environment, running, seconds_of
 
 
 @dataclass(frozen=True)
@@ -161,15 +164,84 @@ def test_an_error_is_noted_until_the_run_succeeds(store):
     assert store.state(*KEY) == "done" and not path.exists()
 
 
+def test_a_run_is_running_until_it_is_saved_fails_or_is_unmarked(store):
+    path = store.mark_running(*KEY)
+    assert store.state(*KEY) == "running" and problems_of(store) == ([], [])
+    store.save_error(*KEY, "ValueError: no")
+    assert store.state(*KEY) == "failed" and not path.exists()
+    store.mark_running(*KEY)
+    assert store.state(*KEY) == "running", "it is tried again"
+    store.unmark_running(*KEY)
+    assert store.state(*KEY) == "failed"
+    store.mark_running(*KEY)
+    store.save(*KEY, ARRAYS, {})
+    assert store.state(*KEY) == "done" and not path.exists()
+    store.mark_running("x", 2, Config())
+    store.unmark_running("x", 2, Config())
+    store.unmark_running("x", 3, Config())
+    assert not store.folder("x", 2, Config()).exists(), "there was nothing else in it"
+
+
+def test_a_marker_names_its_process(store):
+    by = running(store.mark_running(*KEY).parent)
+    assert by.pid == os.getpid() and by.here and 0 <= by.age_s < 60
+
+
+@pytest.mark.parametrize("linux", [True, False])
+def test_the_marker_of_a_process_that_ended_does_not_count(store, linux, monkeypatch):
+    if not linux:
+        monkeypatch.setattr("os.path.exists", lambda path: False)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    marker = store.mark_running(*KEY)
+    mine = json.loads(marker.read_text())
+    runs.write_json(marker, mine | {"pid": process.pid, "born": runs._born(process.pid)})
+    assert store.state(*KEY) == "running"
+    process.kill()
+    if linux:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert store.state(*KEY) == "missing", "dead, though its parent has not asked for it yet"
+    process.wait()
+    assert store.state(*KEY) == "missing" and marker.exists()
+    runs.write_json(marker, mine | {"pid": process.pid, "born": None})
+    assert store.state(*KEY) == "missing"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="only Linux says when a process started")
+def test_the_marker_of_another_process_with_the_same_number_does_not_count(store):
+    marker = store.mark_running(*KEY)
+    runs.write_json(marker, json.loads(marker.read_text()) | {"born": "1"})
+    assert store.state(*KEY) == "missing"
+
+
+def test_on_another_host_a_marker_is_taken_at_its_word(store):
+    marker = store.mark_running(*KEY)
+    there = {"host": "elsewhere", "pid": 1, "born": "1", "since": "2020-01-01T00:00:00+00:00"}
+    runs.write_json(marker, there)
+    by = running(marker.parent)
+    assert store.state(*KEY) == "running" and not by.here and by.age_s > 3e7
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"host": 1'])
+def test_an_unreadable_marker_does_not_count(store, content):
+    store.mark_running(*KEY).write_text(content)
+    assert store.state(*KEY) == "missing"
+
+
+def test_runs_in_lockstep_share_their_time():
+    assert seconds_of({"wall_s": 6.0}) == 6 and seconds_of({"wall_s": 6.0, "lockstep": 3}) == 2
+    assert seconds_of({}) is None
+
+
 def test_old_leftovers_of_killed_writers_are_removed_and_young_ones_are_not(store, folder):
-    old, young, foreign = (folder / name for name in (".result.npz.old", ".result.npz.young", ".mine"))
-    for path in (old, young, foreign):
+    names = (".result.npz.old", ".running.json.old", ".result.npz.young", ".mine")
+    old, marker, young, foreign = (folder / name for name in names)
+    for path in (old, marker, young, foreign):
         path.touch()
-    os.utime(old, (0, 0))
-    os.utime(foreign, (0, 0))
+        if path is not young:
+            os.utime(path, (0, 0))
     assert problems_of(store)[1] == []
     store.save(*KEY, ARRAYS, {})
-    assert not old.exists() and young.exists() and foreign.exists()
+    assert not old.exists() and not marker.exists() and young.exists() and foreign.exists()
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):

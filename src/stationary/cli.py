@@ -1,35 +1,43 @@
 """The command line."""
 
+import os
 import shlex
-import time
 import traceback
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean
-from types import ModuleType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import ModuleType
+from typing import Annotated, Any, get_args
 
 from stationary.extras import extra
 
 with extra("experiments"):
     import typer
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Table
     from rich.text import Text
 
     from stationary.experiments import EXPERIMENTS
+    from stationary.progress import Watch, differing, duration, in_words
     from stationary.report import render_html, render_latex, render_markdown
 
 from stationary import execute
-from stationary.execute import Outcome, Task, run_missing
+from stationary.execute import Task, run_missing
 from stationary.files import write_atomically
-from stationary.runs import ERROR, CorruptRunError, Run, RunStore, save_figure
+from stationary.runs import (
+    ERROR,
+    RUNNING,
+    CorruptRunError,
+    Run,
+    RunStore,
+    State,
+    running,
+    save_figure,
+    seconds_of,
+)
+from stationary.selection import Choices, Selection, choices_from, select
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -59,6 +67,11 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the configurations; may be repeated."),
 ]
+CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
+RULE = "What the scale lacks is taken from the scale paper; 'all' is all that paper has."
+Dataset = Annotated[list[str] | None, typer.Option(help=CHOICE.format("data set", RULE))]
+Method = Annotated[list[str] | None, typer.Option(help=CHOICE.format("method", "As --dataset."))]
+Prior = Annotated[list[str] | None, typer.Option(help=CHOICE.format("activation, by its prior", "As --dataset."))]
 
 
 @app.callback()
@@ -88,6 +101,9 @@ def run(
     names: Names = None,
     scale: OfScale = Scale.demo,
     out: Out = Path("out"),
+    dataset: Dataset = None,
+    method: Method = None,
+    prior: Prior = None,
     settings: Settings = None,
     device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
     jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine; they share its cores.")] = 1,
@@ -97,6 +113,10 @@ def run(
     ] = None,
     cpus: Annotated[int, typer.Option(min=1, help="CPUs that Ray reserves for each run.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs that Ray reserves for each run on cuda.")] = 1.0,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where data sets are that are not bundled."),
+    ] = None,
 ) -> None:
     """Run experiments; results that are there are reused. Stop it with Ctrl-C, run it again, and it continues.
 
@@ -106,16 +126,23 @@ def run(
 
     Example: stationary run banana --set hidden=100 --set prior=relu
 
+    Example: stationary run uci --dataset diabetes --method all --prior matern32,relu --device cuda
+
     Example: stationary run --scale paper --engine ray --address auto --gpus 0.5
     """
     with _bad_parameters():
         execute.check(engine.value, jobs, device.value, address)
+    if data_dir:
+        os.environ["STATIONARY_DATA"] = str(data_dir)  # which the processes started from here inherit
+    choices = choices_from(dataset=dataset, method=method, prior=prior)
+    selected = _selected(names, scale, choices, settings)
     tasks = [
-        Task(name, experiment.__name__, config, cpus, gpus)
-        for name, experiment in _chosen(names).items()
-        for config in _configs(name, experiment, scale, settings)
+        Task(name, EXPERIMENTS[name].__name__, config, cpus, gpus)
+        for name, selection in selected.items()
+        for config in selection.configs
     ]
-    store, watch = RunStore(out / "runs"), _Watch(tasks, scale)
+    durations = {name: getattr(EXPERIMENTS[name], "DURATION", {}).get(selected[name].scale, "") for name in selected}
+    store, watch = RunStore(out / "runs"), Watch(tasks, durations)
     try:
         with watch.shown():
             summary = run_missing(
@@ -137,45 +164,55 @@ def run(
         raise typer.Exit(1) from None
     for problem in summary.problems:
         _warn(problem)
-    for task, why in summary.failures:
-        _warn(f"\n{watch.label(task)} failed; {store.folder(*task.key) / ERROR}:\n{why.rstrip()}")
+    for why in dict.fromkeys(why for _, why in summary.failures):  # once, for those that failed together
+        which = [task for task, other in summary.failures if other == why]
+        paths = [f"{watch.label(task)} failed; {store.folder(*task.key) / ERROR}:" for task in which]
+        _warn("\n".join(["", *paths, why.rstrip()]))
     _print(f"{summary.done} done, {summary.reused} reused, {len(summary.failures)} failed")
-    options = [
-        ("--scale", scale.value, "demo"),
-        ("--out", str(out), "out"),
-        *(("--set", s, "") for s in settings or ()),
-    ]
-    given = [word for option, value, default in options if value != default for word in (option, value)]
-    _print(f"next: {shlex.join(['stationary', 'report', *(names or ()), *given])}")
+    _print(f"next: {_command('report', names, scale, out, choices, settings)}")
     raise typer.Exit(1 if summary.failures else 0)
 
 
 @app.command()
 def status(names: Names = None, out: Out = Path("out")) -> None:
-    """Show how many runs of each experiment and scale are done, missing, failed or corrupt.
+    """Show how many runs of each experiment and scale are done, running, failed, missing or corrupt, and why.
 
     Example: stationary status
     """
     store, rows, notes = RunStore(out / "runs"), [], []
     for name, experiment in _chosen(names).items():
-        known = set()
+        known: dict[Path, str | None] = {}  # what there is to say of a run
         for scale in Scale:
-            keys = [(name, experiment.VERSION, config) for config in experiment.configs(scale.value)]
-            counts = Counter(store.state(*key) for key in keys)
-            rows.append([name, scale.value, *(counts[s] for s in ("done", "missing", "failed", "corrupt"))])
-            known |= {store.folder(*key) for key in keys}
+            configs = experiment.configs(scale.value)
+            states = [store.state(name, experiment.VERSION, config) for config in configs]
+            rows.append([name, scale.value, *(states.count(state) for state in get_args(State))])
+            settings = differing(configs)
+            for config, state in zip(configs, states, strict=True):
+                folder = store.folder(name, experiment.VERSION, config)
+                known.setdefault(folder, _note(in_words(f"{name} {scale.value}", config, settings), folder, state))
         problems: list[CorruptRunError] = []
-        others = sum(run.folder not in known for run in store.runs(name, problems.append))
-        if others:
-            notes.append(f"{name}: {others} more finished, of other settings or versions")
-        errors = [folder / ERROR for folder in sorted(known) if (folder / ERROR).exists()]
-        notes += [f"{path}: {path.read_text().strip().splitlines()[-1]}" for path in errors]
-        notes += map(str, problems)
+        finished = {run.folder for run in store.runs(name, problems.append)} - set(known)
+        active = {path.parent for path in (store.root / name).glob(f"*/{RUNNING}") if running(path.parent)} - set(known)
+        for others, what in ((finished, "finished"), (active - finished, "running")):
+            if others:
+                notes.append(f"{name}: {len(others)} more {what}, of other settings or versions")
+        notes += [*filter(None, known.values()), *map(str, problems)]
     foreign = [path for path in store.root.glob("[!.]*") if path.name not in EXPERIMENTS]
     notes += [f"{path}: is not the folder of an experiment; left alone" for path in sorted(foreign)]
-    _print_table(["experiment", "scale", "done", "missing", "failed", "corrupt"], rows)
+    _print_table(["experiment", "scale", *get_args(State)], rows)
     for note in notes:
         _print(note)
+
+
+def _note(what: str, folder: Path, state: State) -> str | None:
+    if state == "failed":
+        with suppress(FileNotFoundError):  # it has just been run again
+            last = (folder / ERROR).read_text().strip().rpartition("\n")[2]
+            return f"{what} failed, {folder / ERROR}: {last}"
+    if state == "running" and (by := running(folder)):
+        doubt = "" if by.here else "; whether it still runs cannot be seen from here"
+        return f"{what} is running since {by.since} ({duration(by.age_s)}), process {by.pid} of {by.host}{doubt}"
+    return None
 
 
 @app.command()
@@ -183,6 +220,9 @@ def report(
     names: Names = None,
     scale: OfScale = Scale.demo,
     out: Out = Path("out"),
+    dataset: Dataset = None,
+    method: Method = None,
+    prior: Prior = None,
     settings: Settings = None,
     form: Annotated[
         Format, typer.Option("--format", help="html: figures and tables on one page; md, latex: the tables.")
@@ -195,9 +235,10 @@ def report(
 
     Example: stationary report regression --scale paper --format latex
     """
+    choices = choices_from(dataset=dataset, method=method, prior=prior)
     store, sections, environments, failed = RunStore(out / "runs"), [], [], False
-    for name, experiment in _chosen(names).items():
-        configs = _configs(name, experiment, scale, settings)
+    for name, selection in _selected(names, scale, choices, settings).items():
+        experiment, configs = EXPERIMENTS[name], selection.configs
         found = [(config, run) for config in configs if (run := _load(store, name, experiment, config))]
         if len(found) < len(configs):
             _warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: stationary run {name} ...")
@@ -210,7 +251,7 @@ def report(
             _warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
             failed = True
     if not sections:
-        _warn(f"nothing to report at scale {scale.value} in {out}; first: stationary run --scale {scale.value}")
+        _warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
         raise typer.Exit(1)
     for section in sections:
         for figure_name, figure in section.figures.items():
@@ -252,53 +293,15 @@ def _chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:
     return {name: EXPERIMENTS[name] for name in names or EXPERIMENTS}
 
 
-def _configs(name: str, experiment: ModuleType, scale: Scale, settings: Sequence[str] | None) -> list[Any]:
-    """The configurations of a scale, with the settings changed; those that become equal are one."""
-    kinds = get_type_hints(experiment.Config)
-    changes = {}
-    for setting in settings or ():
-        key, equals, text = setting.partition("=")
-        if not equals or key not in kinds:
-            known = ", ".join(f"{field.name}: {_kind_name(kinds[field.name])}" for field in fields(experiment.Config))
-            raise typer.BadParameter(
-                f"--set takes KEY=VALUE with a setting of {name}, which are {known}; got {setting!r}"
-            )
-        try:
-            changes[key] = _value(text, kinds[key])
-        except ValueError:
-            rule = f"{key} of {name} must be {_kind_name(kinds[key])}"
-            raise typer.BadParameter(f"--set {setting}: {rule}; got {text!r}") from None
+def _selected(
+    names: Sequence[str] | None, scale: Scale, choices: Choices, settings: Sequence[str] | None
+) -> dict[str, Selection]:
     with _bad_parameters():
-        return list(dict.fromkeys(replace(config, **changes) for config in experiment.configs(scale.value)))
-
-
-def _value(text: str, kind: Any) -> Any:
-    """Text as a value of an annotated type; a tuple's items have commas between them."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        for one in sorted(arguments, key=lambda argument: argument is str):  # any text is a str, so that comes last
-            with suppress(ValueError):
-                return _value(text, one)
-    elif origin is Literal:
-        words = {str(one): one for one in arguments}
-        if text in words:
-            return words[text]
-    elif origin is tuple:
-        items = [item.strip() for item in text.strip("()").split(",") if item.strip()]
-        inner = arguments[:1] * len(items) if arguments[-1] is Ellipsis else arguments
-        if len(items) == len(inner) and not any(get_origin(one) is tuple for one in inner):
-            return tuple(map(_value, items, inner))
-    elif kind in (bool, type(None)):
-        words = {"true": True, "false": False} if kind is bool else {"none": None}
-        if text.lower() in words:
-            return words[text.lower()]
-    elif kind in (int, float, str):
-        return kind(text)
-    raise ValueError(text)
-
-
-def _kind_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
+        selected = select(_chosen(names), scale.value, choices, settings or (), strict=bool(names))
+    for name, selection in selected.items():
+        if selection.scale != scale.value:
+            _warn(f"{name}: the configurations of {selection.scale}, since {scale.value} has not all that was chosen")
+    return selected
 
 
 def _load(store: RunStore, name: str, experiment: ModuleType, config: Any) -> Run | None:
@@ -309,11 +312,27 @@ def _load(store: RunStore, name: str, experiment: ModuleType, config: Any) -> Ru
         return None
 
 
+def _command(
+    command: str,
+    names: Sequence[str] | None,
+    scale: Scale,
+    out: Path,
+    choices: Choices,
+    settings: Sequence[str] | None,
+) -> str:
+    """A command line with the same options."""
+    options = [("--scale", scale.value, "demo"), ("--out", str(out), "out")]
+    options += [(f"--{key}", ",".join(wanted), "") for key, wanted in choices.items()]
+    options += [("--set", setting, "") for setting in settings or ()]
+    given = [word for option, value, default in options if value != default for word in (option, value)]
+    return shlex.join(["stationary", command, *(names or ()), *given])
+
+
 def _time_here(name: str, experiment: ModuleType, scale: str, out: Path) -> str | None:
     """What the runs of a scale took together, if all of them are in the store."""
     runs = [_load(RunStore(out / "runs"), name, experiment, config) for config in experiment.configs(scale)]
-    times = [run.environment["wall_s"] for run in runs if run and "wall_s" in run.environment]
-    return f"{_duration(sum(times))} here" if len(times) == len(runs) else None
+    times = [seconds for run in runs if run and (seconds := seconds_of(run.environment)) is not None]
+    return f"{duration(sum(times))} here" if len(times) == len(runs) else None
 
 
 @contextmanager
@@ -325,74 +344,6 @@ def _bad_parameters() -> Iterator[None]:
 
 
 # What is seen
-
-
-class _Watch:
-    """Shows the progress of tasks: as a bar on a terminal, as lines in a pipe."""
-
-    def __init__(self, tasks: Sequence[Task], scale: Scale) -> None:
-        self.scale = scale
-        self.tasks = list(tasks)
-        self.left = list(tasks)
-        self.seconds: dict[str, list[float]] = {}  # of each experiment's runs
-        self.worked = 0.0  # seconds, in all processes
-        self.start = time.monotonic()
-        self.console = Console()
-        self.bar: Progress | None = None
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        if not self.console.is_terminal:
-            yield
-            return
-        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-        times = TimeElapsedColumn(), TextColumn("{task.fields[left]}")
-        with Progress(*columns, *times, console=self.console) as self.bar:
-            self.bar.add_task(self._current(), total=len(self.tasks), left=self._left())
-            yield
-
-    def done(self, task: Task, outcome: Outcome) -> None:
-        self.left.remove(task)
-        seconds = outcome.environment.get("wall_s")
-        if seconds is not None:
-            self.seconds.setdefault(task.experiment, []).append(seconds)
-            self.worked += 0 if outcome.reused else seconds
-        if self.bar:
-            self.bar.update(self.bar.task_ids[0], advance=1, description=self._current(), left=self._left())
-            return
-        what = "failed" if outcome.error else "reused" if outcome.reused else "done"
-        took = f" in {_duration(seconds)}" if seconds is not None and not outcome.reused else ""
-        number = f"{len(self.tasks) - len(self.left)}/{len(self.tasks)}"
-        _print(", ".join(filter(None, (f"{number} {self.label(task)} {what}{took}", self._left()))))
-
-    def label(self, task: Task) -> str:
-        """The experiment, and the settings in which its tasks differ."""
-        same = [other.config for other in self.tasks if other.experiment == task.experiment]
-        names = [field.name for field in fields(task.config)]
-        differ = [name for name in names if len({getattr(config, name) for config in same}) > 1]
-        return " ".join([task.experiment, *(f"{name}={getattr(task.config, name)}" for name in differ)])
-
-    def _current(self) -> str:
-        return self.left[0].experiment if self.left else "done"
-
-    def _left(self) -> str:
-        """The time to go, from the runs of the same experiments; until there are some, what is said of the next."""
-        if not self.left:
-            return ""
-        current, known = self._current(), self.seconds.keys() >= {task.experiment for task in self.left}
-        if current not in self.seconds:
-            words = getattr(EXPERIMENTS[current], "DURATION", {}).get(self.scale.value)
-            return f"{current} takes {words}" if words else ""
-        counted = [task for task in self.left if known or task.experiment == current]
-        work = sum(fmean(self.seconds[task.experiment]) for task in counted)
-        at_once = max(1.0, self.worked / (time.monotonic() - self.start))
-        return f"about {_duration(work / at_once)} left" + ("" if known else f" of {current}")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

@@ -7,22 +7,25 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from stationary.extras import extra
-from stationary.runs import Arrays, CorruptRunError, RunStore, environment
+from stationary.runs import Arrays, CorruptRunError, RunStore, environment, running
 
 RETRIES = 3  # of a run whose process died
 
 ENGINES = ("local", "ray")
+PASSED_ON = ("STATIONARY_DATA", "STATIONARY_CACHE", "STATIONARY_COMMIT")  # to Ray's processes, which inherit nothing
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,9 @@ class Summary:
     problems: list[str] = field(default_factory=list)
 
 
-Outcomes = Generator[tuple[Task, Outcome], None, None]
+Unit: TypeAlias = tuple[Task, ...]  # tasks that run as one
+Event: TypeAlias = tuple[Unit, list[Outcome] | None]  # None when it starts; at its end, an outcome for each task
+Events: TypeAlias = Generator[Event, None, None]
 
 
 def run_missing(
@@ -84,7 +89,8 @@ def run_missing(
 ) -> Summary:
     """Run every task that has no result in the store, and store each result as it comes.
 
-    A task that raises is noted, and the others still run. Stopped at any moment, the next call continues.
+    A task that raises is noted, and the others still run. Stopped at any moment, the next call continues. On "cuda",
+    tasks that differ only in the setting that their experiment names as ``LOCKSTEP`` run as one.
 
     Args:
         tasks: what to run; what is there twice runs once.
@@ -98,6 +104,8 @@ def run_missing(
     check(engine, jobs, device, address)
     summary, missing = Summary(), []
     for task in {store.folder(*task.key): task for task in tasks}.values():
+        if not running(store.folder(*task.key)):
+            store.unmark_running(*task.key)  # left by a process that was killed
         try:
             run = store.load(*task.key)
         except CorruptRunError as problem:
@@ -112,19 +120,31 @@ def run_missing(
     if not missing:
         return summary
     if engine == "ray":
-        outcomes = _on_ray(missing, device, address)
+        events = _on_ray(missing, device, address)
     elif jobs > 1:
-        outcomes = _in_processes(missing, jobs, choose_device(device))
+        events = _in_processes(missing, jobs, choose_device(device))
     else:
-        outcomes = _here(missing, choose_device(device))
-    with closing(outcomes):
-        for task, outcome in outcomes:
-            outcome = _stored(task, outcome, store)
-            if outcome.error:
-                summary.failures.append((task, outcome.error))
-            else:
-                summary.done += 1
-            on_done(task, outcome)
+        events = _here(missing, choose_device(device))
+    marked: set[Task] = set()
+    try:
+        with closing(events):
+            for unit, outcomes in events:
+                if outcomes is None:
+                    marked.update(unit)
+                    for task in unit:
+                        store.mark_running(*task.key)
+                    continue
+                for task, outcome in zip(unit, outcomes, strict=True):
+                    outcome = _stored(task, outcome, store)
+                    marked.discard(task)
+                    if outcome.error:
+                        summary.failures.append((task, outcome.error))
+                    else:
+                        summary.done += 1
+                    on_done(task, outcome)
+    finally:
+        for task in marked:
+            store.unmark_running(*task.key)
     return summary
 
 
@@ -154,17 +174,62 @@ def choose_device(device: str) -> str:
     return device
 
 
-def work(task: Task, device: str, threads: int | None = None) -> Outcome:
-    """Run one task, wherever this is called; what it raises is returned as text."""
+def grouped(tasks: Sequence[Task], device: str) -> list[Unit]:
+    """The tasks as they are run: on "cuda" those in lockstep as one; elsewhere each alone, so that little is lost."""
+    groups: dict[Any, list[Task]] = {}
+    for number, task in enumerate(tasks):
+        key: Any = number
+        name, config = _lockstep(task), task.config
+        if device == "cuda" and name and len(getattr(config, name)) == 1:
+            same = tuple(getattr(config, field.name) for field in fields(config) if field.name != name)
+            key = (task.experiment, task.module, task.num_cpus, task.num_gpus, same)
+        groups.setdefault(key, []).append(task)
+    return [tuple(group) for group in groups.values()]
+
+
+def _lockstep(task: Task) -> str | None:
+    """The setting in which tasks that run as one may differ."""
+    name = getattr(import_module(task.module), "LOCKSTEP", None)
+    if name is not None and not isinstance(getattr(task.config, name, None), tuple):
+        raise ValueError(f"LOCKSTEP of {task.module} must name a tuple of its Config; got {name!r}")
+    return name
+
+
+def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
+    """Run a task, or several in lockstep, wherever this is called; what is raised is returned as text, for each."""
     if threads:
         torch.set_num_threads(threads)
     start = time.perf_counter()
     try:
-        arrays = import_module(task.module).run(task.config, device)
+        task, several = unit[0], len(unit) > 1
+        config = _merged(unit) if several else task.config
+        arrays = import_module(task.module).run(config, device)
         seconds = round(time.perf_counter() - start, 3)
-        return Outcome(arrays, environment(device) | {"wall_s": seconds})
+        where = environment(device) | {"wall_s": seconds}
+        if not several:
+            return [Outcome(arrays, where)]
+        return [Outcome(part, where | {"lockstep": len(unit)}) for part in _cut(arrays, unit)]
     except Exception:
-        return Outcome(error=traceback.format_exc())
+        return _failed(unit, traceback.format_exc())
+
+
+def _merged(unit: Unit) -> Any:
+    name = _lockstep(unit[0]) or ""
+    return replace(unit[0].config, **{name: tuple(getattr(task.config, name)[0] for task in unit)})
+
+
+def _cut(arrays: Arrays, unit: Unit) -> list[Arrays]:
+    for name, array in arrays.items():
+        if np.shape(array)[:1] != (len(unit),):
+            raise ValueError(
+                f"the first axis of {name!r} must have length {len(unit)}, one entry for each of {_lockstep(unit[0])}, "
+                f"since {unit[0].module} has LOCKSTEP; got the shape {np.shape(array)}"
+            )
+    return [{name: array[k : k + 1] for name, array in arrays.items()} for k in range(len(unit))]
+
+
+def _failed(unit: Unit, error: str) -> list[Outcome]:
+    return [Outcome(error=error)] * len(unit)
 
 
 def _stored(task: Task, outcome: Outcome, store: RunStore) -> Outcome:
@@ -178,41 +243,49 @@ def _stored(task: Task, outcome: Outcome, store: RunStore) -> Outcome:
     return outcome
 
 
-def _here(tasks: list[Task], device: str) -> Outcomes:
-    for task in tasks:
-        yield task, work(task, device)
+def _here(tasks: list[Task], device: str) -> Events:
+    for unit in grouped(tasks, device):
+        yield unit, None
+        yield unit, work(unit, device)
 
 
-def _in_processes(tasks: list[Task], jobs: int, device: str) -> Outcomes:
+def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
     threads = max(1, torch.get_num_threads() // jobs)
     # A dead process takes its pool along. One by one then: it shows which task did it, and leaves each all the memory.
-    for task in (yield from _pool(tasks, jobs, device, threads)):
+    for unit in (yield from _pool(grouped(tasks, device), jobs, device, threads)):
         for _ in range(RETRIES):
-            if not (yield from _pool([task], 1, device, threads)):
+            if not (yield from _pool([unit], 1, device, threads)):
                 break
         else:
-            yield task, Outcome(error=f"its process died each of the {RETRIES} times it ran alone; out of memory?")
+            yield unit, _failed(unit, f"its process died each of the {RETRIES} times it ran alone; out of memory?")
 
 
-def _pool(tasks: list[Task], jobs: int, device: str, threads: int) -> Generator[tuple[Task, Outcome], None, list[Task]]:
-    """Yields outcomes; returns the tasks that have none because a process died."""
+def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[Event, None, list[Unit]]:
+    """Yields what happens; returns the units that have no outcomes because a process died."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare_process)
-    left, futures = list(tasks), {}
+    waiting, left = iter(units), list(units)
+    futures: dict[Future[list[Outcome]], Unit] = {}
+    finished: list[tuple[Unit, Future[list[Outcome]]]] = []
     try:
-        with suppress(BrokenProcessPool):
-            for task in tasks:
-                futures[pool.submit(work, task, device, threads)] = task
-        for future in as_completed(futures):
-            task = futures.pop(future)
-            try:
-                outcome = future.result()
-            except BrokenProcessPool:
-                continue
-            except Exception:  # it could not be sent there or back
-                outcome = Outcome(error=traceback.format_exc())
-            left.remove(task)
-            yield task, outcome
+        while True:
+            with suppress(BrokenProcessPool):
+                for unit in islice(waiting, jobs - len(futures)):  # no more than really run
+                    futures[pool.submit(work, unit, device, threads)] = unit
+                    yield unit, None
+            for unit, future in finished:
+                try:
+                    outcomes = future.result()
+                except BrokenProcessPool:
+                    continue
+                except Exception:  # it could not be sent there or back
+                    outcomes = _failed(unit, traceback.format_exc())
+                left.remove(unit)
+                yield unit, outcomes
+            if not futures:
+                break
+            done, _ = wait(futures, return_when=FIRST_COMPLETED)
+            finished = [(futures.pop(future), future) for future in done]
     except BaseException:  # stopped: nobody waits for what is still running
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
@@ -233,7 +306,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _on_ray(tasks: list[Task], device: str, address: str | None) -> Outcomes:
+def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
     with extra("ray"):
         import ray
     mine = not ray.is_initialized()
@@ -242,26 +315,34 @@ def _on_ray(tasks: list[Task], device: str, address: str | None) -> Outcomes:
         ray.init(address=address, log_to_driver=False)
     if device == "auto":
         device = "cuda" if ray.cluster_resources().get("GPU") else "cpu"
-    remote: Any = ray.remote(work)
-    waiting: dict[Any, Task] = {}
+    remote: Any = ray.remote(_announced)
+    variables = {name: value for name in PASSED_ON if (value := os.environ.get(name))}
+    waiting: dict[Any, Unit] = {}
     try:
-        for task in tasks:
-            gpus = task.num_gpus if device == "cuda" else 0
-            on = remote.options(num_cpus=task.num_cpus, num_gpus=gpus, max_retries=RETRIES)
-            waiting[on.remote(task, device, task.num_cpus)] = task
+        for unit in grouped(tasks, device):
+            cpus, gpus = unit[0].num_cpus, unit[0].num_gpus if device == "cuda" else 0
+            on = remote.options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, runtime_env={"env_vars": variables})
+            waiting[on.remote(unit, device, cpus)] = unit
         while waiting:
-            (ready,), _ = ray.wait(list(waiting))
-            task = waiting.pop(ready)
+            ready: Any = ray.wait(list(waiting))[0][0]
+            unit = waiting[ready]
             try:
-                outcome = ray.get(ready)
+                outcomes = ray.get(next(ready))
             except ray.exceptions.RayError:  # its process died too often, or it could not be sent
-                outcome = Outcome(error=traceback.format_exc())
-            yield task, outcome
+                outcomes = _failed(unit, traceback.format_exc())
+            if outcomes is not None:
+                del waiting[ready]
+            yield unit, outcomes
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
         if mine:
             ray.shutdown()
+
+
+def _announced(unit: Unit, device: str, threads: int) -> Iterator[list[Outcome] | None]:
+    yield None  # it has started
+    yield work(unit, device, threads)
 
 
 def _check_address(address: str | None) -> None:

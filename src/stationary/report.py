@@ -1,5 +1,6 @@
 """From stored results to a page: what an experiment has to say, and how it is written as HTML, Markdown or LaTeX."""
 
+import csv
 import io
 import json
 import math
@@ -69,6 +70,7 @@ class Section:
         figures: by file name; each has a caption as its key in ``captions``.
         captions: by the same names.
         tables: numbers.
+        records: the same numbers for a CSV file, one each, all with the same keys.
     """
 
     title: str
@@ -77,6 +79,7 @@ class Section:
     figures: "dict[str, Figure]" = field(default_factory=dict)
     captions: dict[str, str] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
+    records: tuple[dict[str, Any], ...] = ()
 
 
 # Formats
@@ -125,6 +128,16 @@ def render_latex(sections: Sequence[Section]) -> str:
         for table in section.tables
     ]
     return "\n\n".join(["% Needs \\usepackage{booktabs}", *tables]) + "\n"
+
+
+def render_csv(section: Section) -> str:
+    """Its records."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(section.records[0]), lineterminator="\n")
+    writer.writeheader()
+    for record in section.records:
+        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in record.items()})
+    return buffer.getvalue()
 
 
 def _latex_table(table: Table) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -27,12 +28,13 @@ from stationary.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-State = Literal["done", "missing", "failed", "corrupt"]
+State = Literal["done", "running", "failed", "missing", "corrupt"]
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scikit-learn", "matplotlib")
 FILES = CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.npz"
 ERROR = "error.txt"
+RUNNING = "running.json"
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
@@ -47,6 +49,12 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         "device": device,
         "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
     }
+
+
+def seconds_of(environment: dict[str, Any]) -> float | None:
+    """The time a stored run took, in a sum over runs: of runs in lockstep, each has its share of their wall time."""
+    seconds = environment.get("wall_s")
+    return None if seconds is None else float(seconds) / environment.get("lockstep", 1)
 
 
 def write_json(path: Path, content: Any) -> Path:
@@ -72,6 +80,24 @@ class Run:
     config: dict[str, Any]
     environment: dict[str, Any]
     arrays: Arrays
+
+
+@dataclass(frozen=True)
+class Running:
+    """Who runs something, and since when; ``born`` tells a process from others that had its number."""
+
+    host: str
+    pid: int
+    born: str | None
+    since: str
+
+    @property
+    def here(self) -> bool:
+        return self.host == socket.gethostname()
+
+    @property
+    def age_s(self) -> float:
+        return (datetime.now(timezone.utc) - datetime.fromisoformat(self.since)).total_seconds()
 
 
 class RunStore:
@@ -110,14 +136,30 @@ class RunStore:
         folder = self._named(experiment, version, config)
         write_json(folder / ENVIRONMENT, environment)
         path = write_atomically(folder / RESULT, partial(_write_arrays, arrays))
-        (folder / ERROR).unlink(missing_ok=True)
+        for name in (ERROR, RUNNING):
+            (folder / name).unlink(missing_ok=True)
         _remove_leftovers(folder)
         return path
 
     def save_error(self, experiment: str, version: int, config: Any, error: str) -> Path:
         """Note why a run failed, until it is saved."""
-        path = self._named(experiment, version, config) / ERROR
-        return write_atomically(path, lambda file: file.write(error.encode()))
+        folder = self._named(experiment, version, config)
+        path = write_atomically(folder / ERROR, lambda file: file.write(error.encode()))
+        (folder / RUNNING).unlink(missing_ok=True)
+        return path
+
+    def mark_running(self, experiment: str, version: int, config: Any) -> Path:
+        """Note that this process runs it, until it is saved, has failed or is unmarked."""
+        since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        marker = Running(socket.gethostname(), os.getpid(), _born(os.getpid()), since)
+        return write_json(self.folder(experiment, version, config) / RUNNING, vars(marker))
+
+    def unmark_running(self, experiment: str, version: int, config: Any) -> None:
+        """Forget that it runs; a folder with nothing else in it goes too."""
+        folder = self.folder(experiment, version, config)
+        (folder / RUNNING).unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()
 
     def set_aside(self, experiment: str, version: int, config: Any) -> list[Path]:
         """Rename the files of a corrupt run, to ``<name>.corrupt-<n>``, so that it can be run again."""
@@ -135,7 +177,8 @@ class RunStore:
                 return "done"
         except CorruptRunError:
             return "corrupt"
-        return "failed" if (self.folder(experiment, version, config) / ERROR).exists() else "missing"
+        folder = self.folder(experiment, version, config)
+        return "running" if running(folder) else "failed" if (folder / ERROR).exists() else "missing"
 
     def runs(self, experiment: str, on_problem: Callable[[CorruptRunError], object]) -> Iterator[Run]:
         """Every finished run of an experiment, of any version and configuration, in the order of their folders' names.
@@ -149,7 +192,7 @@ class RunStore:
                 on_problem(CorruptRunError(folder, "is not the folder of a run; left alone"))
                 continue
             for path in sorted(folder.glob("[!.]*")):
-                if path.name not in (*FILES, ERROR) and ".corrupt-" not in path.name:
+                if path.name not in (*FILES, ERROR, RUNNING) and ".corrupt-" not in path.name:
                     on_problem(CorruptRunError(path, "is not a file of a run; left alone"))
             if (folder / RESULT).exists():
                 try:
@@ -162,6 +205,18 @@ class RunStore:
         folder = self.folder(experiment, version, config)
         write_json(folder / CONFIG, {"experiment": experiment, "version": version, "config": _plain(config)})
         return folder
+
+
+def running(folder: Path) -> Running | None:
+    """Who runs what is stored in a folder; None if nobody does, or if its process has ended.
+
+    Of a process on another host nothing can be seen from here: it is taken to run.
+    """
+    try:
+        marker = Running(**json.loads((folder / RUNNING).read_bytes()))
+        return marker if not marker.here or (marker.born is not None and _born(marker.pid) == marker.born) else None
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def save_figure(path: Path, figure: "Figure") -> list[Path]:
@@ -180,7 +235,7 @@ def _write_arrays(arrays: dict[str, Any], file: IO[bytes]) -> None:
 
 def _remove_leftovers(folder: Path) -> None:
     """Temporary files of writers that were killed; a young one may belong to a writer that lives."""
-    for path in (path for name in (*FILES, ERROR) for path in folder.glob(f".{name}.*")):
+    for path in (path for name in (*FILES, ERROR, RUNNING) for path in folder.glob(f".{name}.*")):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > 3600:
                 path.unlink()
@@ -243,6 +298,24 @@ def _plain_value(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"{name} must be a number, a string, None or a tuple of such, to be stored; got {value!r}")
+
+
+def _born(pid: int) -> str | None:
+    """When a process of this machine started, in Linux' own count; elsewhere empty. None if it has ended."""
+    if os.path.exists("/proc/self/stat"):
+        try:
+            state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if state in "ZX" else others[18]
+    if os.name == "posix":
+        try:
+            os.kill(pid, 0)  # asks, and kills nobody
+        except ProcessLookupError:
+            return None
+        except PermissionError:  # it is there, and another user's
+            pass
+    return ""
 
 
 def _version(package: str) -> str | None:

@@ -45,7 +45,7 @@ class Split:
 
         A column that is constant there is only shifted.
         """
-        mean, std = torch.zeros(self.n_features), torch.ones(self.n_features)
+        mean, std = self.x_train.new_zeros(self.n_features), self.x_train.new_ones(self.n_features)
         mean[columns] = self.x_train[:, columns].mean(0)
         std[columns] = self.x_train[:, columns].std(0, correction=0)
         std[std == 0] = 1.0

@@ -1,0 +1,38 @@
+"""What is slow to parse is parsed once."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stationary.files import write_atomically
+
+VERSION = 1  # of what the cached files hold; with another number everything is parsed again
+Array = np.ndarray[Any, Any]
+
+
+def folder() -> Path:
+    """``$STATIONARY_CACHE``, else ``$XDG_CACHE_HOME/stationary``, else ``~/.cache/stationary``."""
+    if own := os.environ.get("STATIONARY_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "stationary"
+
+
+def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[Array, Array]:
+    """``parse(source)``, its x and y, remembered for as long as the content of source stays the same.
+
+    A damaged cache is written again; one that cannot be written is done without.
+    """
+    digest = sha256(source.read_bytes()).hexdigest()
+    path = folder() / f"{source.name}-{digest}-v{VERSION}.npz"
+    # What a damaged file raises depends on the damaged byte; NumPy leaves it open if it opened it.
+    with suppress(Exception), path.open("rb") as file, np.load(file) as stored:
+        return stored["x"], stored["y"]
+    x, y = parse(source)
+    with suppress(OSError):
+        write_atomically(path, lambda file: np.savez_compressed(file, x=x, y=y))
+    return x, y

@@ -1,0 +1,264 @@
+"""Sparse variational Gaussian processes, on inputs or on a network's features.
+
+GPyTorch has them too; these can be trained many at a time: plain modules without control flow that depends on data,
+so that ``torch.func.vmap`` runs stacked ones and a CUDA graph records them. A failed Cholesky factorization is not an
+error here but a loss that is not finite. Parameters are told apart by the first part of their name: ``trunk``,
+``kernel`` (hyperparameters) and ``variational``.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from stationary.checks import check_finite
+from stationary.inference.base import Data, Inputs, evaluating
+from stationary.predictive import Categorical, P
+from stationary.training import Training, train
+
+NUS = (0.5, 1.5, 2.5, math.inf)
+MIN_SQUARE = 1e-14  # of a scaled distance: its root changes no kernel by more than float32's rounding
+MIN_VARIANCE = 1e-8
+KMEANS_ROWS, KMEANS_STEPS = 5000, 15
+
+
+class IsotropicKernel(nn.Module):
+    """variance times a correlation of |x - z| / lengthscale: the Matérn's of nu = 1/2, 3/2 or 5/2, or the RBF's.
+
+    Args:
+        nu: smoothness; ``math.inf`` for the RBF.
+        lengthscale, variance: initial values; both are the softplus of a parameter.
+        constant_mean: whether the process has a mean, ``mean``, to be trained as well.
+    """
+
+    mean: Tensor
+
+    def __init__(
+        self, nu: float, lengthscale: float = 1.0, variance: float = 1.0, *, constant_mean: bool = False
+    ) -> None:
+        super().__init__()
+        self.nu = nu
+        self.register_parameter("mean", nn.Parameter(torch.zeros(())) if constant_mean else None)
+        self.raw_lengthscale = nn.Parameter(_inverse_softplus(lengthscale))
+        self.raw_variance = nn.Parameter(_inverse_softplus(variance))
+
+    @property
+    def lengthscale(self) -> Tensor:
+        return F.softplus(self.raw_lengthscale)
+
+    @property
+    def variance(self) -> Tensor:
+        return F.softplus(self.raw_variance)
+
+    def correlation(self, x: Tensor, z: Tensor) -> Tensor:
+        """(n, m), between x (n, d) and z (m, d)."""
+        square = squared_distances(x, z) / self.lengthscale.square()
+        if math.isinf(self.nu):
+            return torch.exp(-0.5 * square)
+        s = math.sqrt(2 * self.nu) * square.clamp(min=MIN_SQUARE).sqrt()
+        if self.nu == 0.5:
+            return torch.exp(-s)
+        return (1 + s if self.nu == 1.5 else 1 + s * (1 + s / 3)) * torch.exp(-s)
+
+    def gram(self, z: Tensor, jitter: float) -> Tensor:
+        """(m, m), of z with itself; the diagonal is 1 + jitter, whatever rounding did to the distances."""
+        diagonal = torch.eye(len(z), dtype=torch.bool, device=z.device)
+        return self.correlation(z, z).masked_fill(diagonal, 1 + jitter)
+
+
+class Inducing(nn.Module):
+    """Inducing points (m, d) and the whitened q(v_j) = N(mean_j, L_j L_j') of c latent functions, at first N(0, I).
+
+    Args:
+        points: the initial inducing points.
+        n_latents: c.
+    """
+
+    def __init__(self, points: Tensor, n_latents: int) -> None:
+        super().__init__()
+        m = len(points)
+        self.points = nn.Parameter(points.clone())
+        self.mean = nn.Parameter(points.new_zeros(m, n_latents))
+        # L_j' is the upper triangle of factor_j: so stored, all L_j' A are one matrix product without a copy.
+        self.factor = nn.Parameter(torch.eye(m).to(points).repeat(n_latents, 1, 1))
+
+    def divergence(self, factor: Tensor) -> Tensor:
+        """KL(q(v) || N(0, I)), summed over the latent functions; factor (c, m, m) are the L_j'."""
+        log_det = factor.diagonal(dim1=-2, dim2=-1).square().log().sum()
+        return 0.5 * (self.mean.square().sum() + factor.square().sum() - log_det - self.mean.numel())
+
+
+class SparseGP(nn.Module):
+    """c latent functions with one kernel and one set of inducing points Z, on the features of a trunk.
+
+    With C = chol(R_zz + jitter I) and A = C^-1 R_zx, where R are the correlations,
+
+        mean_j = sqrt(variance) A' mean_j,    variance_j = variance (1 - |A|^2 + |L_j' A|^2),
+
+    which is the textbook's with L = sqrt(variance) C. The jitter is relative to the variance, as rounding is.
+
+    Args:
+        trunk: from inputs to features; may run under autocast, everything behind it is in float32 at least.
+        kernel: of the features.
+        points: (m, d), initial inducing points.
+        likelihood: one of ``stationary.gp.likelihoods``.
+        n_data: rows of the training data.
+        jitter: added to the diagonal of the correlations.
+    """
+
+    n_data: Tensor
+
+    def __init__(
+        self, trunk: nn.Module, kernel: IsotropicKernel, points: Tensor, likelihood: Any, n_data: int, jitter: float
+    ) -> None:
+        super().__init__()
+        self.trunk, self.kernel, self.likelihood, self.jitter = trunk, kernel, likelihood, jitter
+        self.variational = Inducing(points, likelihood.n_latents)
+        self.register_buffer("n_data", torch.tensor(float(n_data)))  # may differ between stacked members
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the latent functions, (n, c) each."""
+        features = self.trunk(x)
+        with full_precision(x):
+            return self._latent(at_least_float32(features), self.variational.factor.triu())
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n,) -E[log p(y | f)] + KL / n_data: their mean is -ELBO / n_data."""
+        features = self.trunk(x)
+        with full_precision(x):
+            factor = self.variational.factor.triu()
+            mean, variance = self._latent(at_least_float32(features), factor)
+            fit = self.likelihood.expected_log_prob(mean, variance, y)
+            return self.variational.divergence(factor) / self.n_data - fit
+
+    def predictive(self, x: Tensor, seed: int, keep_samples: bool) -> Categorical:
+        return self.likelihood.predictive(*self(x), seed, keep_samples)
+
+    def _latent(self, features: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+        points, variance = self.variational.points, self.kernel.variance
+        lower = cholesky(self.kernel.gram(points, self.jitter))
+        a = torch.linalg.solve_triangular(lower, self.kernel.correlation(points, features), upper=False)  # (m, n)
+        projected = (factor.flatten(0, 1) @ a).unflatten(0, factor.shape[:2])  # (c, m, n), the L_j' A
+        spread = (1 - a.square().sum(0)).clamp(min=0) + projected.square().sum(1)
+        return variance.sqrt() * (a.mT @ self.variational.mean), (variance * spread).clamp(min=MIN_VARIANCE).mT
+
+
+@dataclass(frozen=True)
+class SparsePosterior:
+    method: Any
+    model: Any
+
+    def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
+        if family is not Categorical:
+            raise ValueError(
+                f"this Gaussian process predicts a Categorical, got family={family.__name__}; use family=Categorical"
+            )
+        with evaluating(self.model):
+            return self.model.predictive(x, getattr(self.method, "seed", 0), keep_samples)
+
+
+# Numbers
+
+
+def squared_distances(x: Tensor, z: Tensor) -> Tensor:
+    """(n, m) by one matrix product, at least 0; about the mean of z, where less cancels."""
+    center = z.detach().mean(0)
+    x, z = x - center, z - center
+    return (x.square().sum(1)[:, None] + z.square().sum(1) - 2 * x @ z.mT).clamp(min=0)
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """The lower factor; where there is none, no exception but numbers that make the loss NaN."""
+    factor, failed = torch.linalg.cholesky_ex(matrix, check_errors=False)
+    return factor.masked_fill((failed > 0)[..., None, None], math.nan)
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """No autocast inside: kernels and Cholesky factors in bfloat16 would be noise."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _inverse_softplus(value: float) -> Tensor:
+    return torch.tensor(value + math.log(-math.expm1(-value)))
+
+
+# Fitting
+
+Built = TypeVar("Built", bound=nn.Module)
+
+
+def trained(build: Callable[[Tensor, int], Built], data: Data, training: Training) -> Built:
+    """A module of ``build(x, n_classes)``, trained on its own losses."""
+    x, y = data
+    n_classes = max(2, int(y.max()) + 1)
+    return train(lambda: build(x, n_classes), x, y, replace(training, loss="own"))[0]  # type: ignore[return-value]
+
+
+def relu_trunk(in_features: int, hidden: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them: the last one is linear, its outputs are the features."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise((in_features, *hidden)):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def some_rows(x: Tensor, n: int = KMEANS_ROWS) -> Tensor:
+    """At most n rows, by torch's global generator."""
+    return x[torch.randperm(len(x))[:n].to(x.device)]
+
+
+def kmeans(x: Tensor, n: int, steps: int = KMEANS_STEPS) -> Tensor:
+    """(n, d) centres by Lloyd's algorithm from random rows; all rows if there are fewer. An empty cluster stays."""
+    centers = some_rows(x, n)
+    for _ in range(steps):
+        member = F.one_hot(squared_distances(x, centers).argmin(1), len(centers)).to(x)
+        count = member.sum(0)[:, None]
+        centers = torch.where(count > 0, member.mT @ x / count.clamp(min=1), centers)
+    return centers
+
+
+def typical_distance(x: Tensor) -> float:
+    """The mean distance between two of the first 1000 rows; 1 where they are all the same.
+
+    As a length-scale it makes correlations that are neither 0 nor 1, whatever the dimension and the units of the
+    rows: at that distance 0.37 for nu = 1/2, 0.48 for 3/2, 0.52 for 5/2, 0.61 for the RBF.
+    """
+    return float(torch.pdist(x[:1000]).mean()) or 1.0 if len(x) > 1 else 1.0
+
+
+# Checks of what users pass in
+
+
+def check_settings(nu: float, counts: dict[str, int], jitter: float, lengthscale: float | None = None) -> None:
+    if nu not in NUS:
+        raise ValueError(f"nu must be 0.5, 1.5, 2.5 or math.inf (the RBF), got {nu!r}; ExactGP and VGP take any kernel")
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    check_finite("jitter", jitter, "1e-4 keeps float32 factorizations from failing")
+    if lengthscale is not None:
+        check_finite("lengthscale", lengthscale, "None takes the mean distance between rows")
+
+
+def check_hidden(hidden: tuple[int, ...]) -> None:
+    if not isinstance(hidden, tuple) or not hidden or not all(isinstance(n, int) and n > 0 for n in hidden):
+        raise ValueError(f"hidden must be a tuple of widths, the last one of the features, got {hidden!r}; use (50,)")
+
+
+def check_data(x: Tensor, n_classes: int) -> None:
+    if x.ndim != 2 or len(x) == 0 or x.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"x must be (n, d) in float32 or float64, with at least one row; got {tuple(x.shape)} {x.dtype}: flatten "
+            "inputs, use x.float()"
+        )
+    if n_classes < 2:
+        raise ValueError(f"n_classes must be at least 2, got {n_classes!r}")

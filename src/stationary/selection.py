@@ -1,0 +1,133 @@
+"""Which configurations: those of a scale, fewer by choice, and with settings changed."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from types import ModuleType, UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+Choices: TypeAlias = Mapping[str, Sequence[str]]  # by setting, the values to choose; "all" for all that paper has
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Configurations of an experiment, and the scale that they are of."""
+
+    scale: str
+    configs: list[Any]
+
+
+def choices_from(**options: Sequence[str] | None) -> Choices:
+    """Options of the command line, where each value may be several with commas between them."""
+    return {
+        key: [value.strip() for text in texts for value in text.split(",")] for key, texts in options.items() if texts
+    }
+
+
+def select(
+    experiments: Mapping[str, ModuleType], scale: str, choices: Choices, settings: Sequence[str] = (), *, strict: bool
+) -> dict[str, Selection]:
+    """The configurations of each experiment that fit the choices, with the settings changed.
+
+    They are those of the scale; but those of "paper" where a choice is "all", or the scale has not every combination of
+    the choices that paper has.
+
+    Args:
+        experiments: by name.
+        scale: "smoke", "demo" or "paper".
+        choices: by setting, the values to choose.
+        settings: ``key=value``, to be changed in each configuration.
+        strict: whether an experiment to which the choices do not apply is an error, or left out if others are left.
+
+    Raises:
+        ValueError: a choice or a setting does not fit.
+    """
+    selected, problems = {}, []
+    for name, experiment in experiments.items():
+        try:
+            selection = _fitting(name, experiment, scale, choices)
+        except ValueError as problem:
+            if strict:
+                raise
+            problems.append(str(problem))
+        else:
+            selected[name] = Selection(selection.scale, changed(name, experiment, selection.configs, settings))
+    if not selected:
+        raise ValueError("; ".join(problems))
+    return selected
+
+
+def _fitting(name: str, experiment: ModuleType, scale: str, choices: Choices) -> Selection:
+    if not choices:
+        return Selection(scale, experiment.configs(scale))
+    grids = {of: experiment.configs(of) for of in (scale, "paper")}
+    for key, wanted in choices.items():
+        if key not in {field.name for field in fields(experiment.Config)}:
+            raise ValueError(f"--{key} does not apply to {name}, whose configurations have no {key}")
+        known = list(dict.fromkeys(str(getattr(config, key)) for grid in grids.values() for config in grid))
+        if unknown := [value for value in wanted if value not in (*known, "all")]:
+            raise ValueError(f"--{key} of {name} must be all or among {', '.join(known)}; got {', '.join(unknown)}")
+
+    def values(config: Any) -> tuple[str, ...]:
+        return tuple(str(getattr(config, key)) for key in choices)
+
+    def fits(config: Any) -> bool:
+        return all({value, "all"} & set(wanted) for value, wanted in zip(values(config), choices.values(), strict=True))
+
+    found = {of: [config for config in grid if fits(config)] for of, grid in grids.items()}
+    combinations = {of: set(map(values, configs)) for of, configs in found.items()}
+    everything = any("all" in wanted for wanted in choices.values())
+    of = "paper" if everything or combinations["paper"] - combinations[scale] else scale
+    for number, (key, wanted) in enumerate(choices.items()):
+        if absent := set(wanted) - {"all"} - {combination[number] for combination in combinations[of]}:
+            raise ValueError(
+                f"{name} has no configuration with --{key} {','.join(sorted(absent))} and the other choices "
+                f"at the scale {of}; choose fewer at once"
+            )
+    return Selection(of, found[of])
+
+
+def changed(name: str, experiment: ModuleType, configs: Sequence[Any], settings: Sequence[str]) -> list[Any]:
+    """The configurations with the settings changed; those that become equal are one."""
+    kinds = get_type_hints(experiment.Config)
+    changes = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or key not in kinds:
+            known = ", ".join(f"{field.name}: {_kind_name(kinds[field.name])}" for field in fields(experiment.Config))
+            raise ValueError(f"--set takes KEY=VALUE with a setting of {name}, which are {known}; got {setting!r}")
+        try:
+            changes[key] = _value(text, kinds[key])
+        except ValueError:
+            rule = f"{key} of {name} must be {_kind_name(kinds[key])}"
+            raise ValueError(f"--set {setting}: {rule}; got {text!r}") from None
+    return list(dict.fromkeys(replace(config, **changes) for config in configs))
+
+
+def _value(text: str, kind: Any) -> Any:
+    """Text as a value of an annotated type; a tuple's items have commas between them."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        for one in sorted(arguments, key=lambda argument: argument is str):  # any text is a str, so that comes last
+            with suppress(ValueError):
+                return _value(text, one)
+    elif origin is Literal:
+        words = {str(one): one for one in arguments}
+        if text in words:
+            return words[text]
+    elif origin is tuple:
+        items = [item.strip() for item in text.strip("()").split(",") if item.strip()]
+        inner = arguments[:1] * len(items) if arguments[-1] is Ellipsis else arguments
+        if len(items) == len(inner) and not any(get_origin(one) is tuple for one in inner):
+            return tuple(map(_value, items, inner))
+    elif kind in (bool, type(None)):
+        words = {"true": True, "false": False} if kind is bool else {"none": None}
+        if text.lower() in words:
+            return words[text.lower()]
+    elif kind in (int, float, str):
+        return kind(text)
+    raise ValueError(text)
+
+
+def _kind_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
