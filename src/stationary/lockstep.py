@@ -25,7 +25,9 @@ Build: TypeAlias = Callable[[], nn.Module]
 
 WARM_UP = 3  # steps before the capture: libraries allocate and choose kernels in the first
 DRAWN_BYTES = 2**26  # random numbers that lie ready, for each member: many steps of small masks, one of large ones
-ALIGNED = 8  # bf16 numbers in 16 bytes: rows of other lengths keep matrix products from the fast kernels
+ALIGNED = 8  # numbers of 16 bits in 16 bytes: rows of other lengths keep matrix products from the fast kernels
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+LOSS_SCALE = {"float16": 2.0**12}  # small gradients are 0 in float16; the optimizer divides by it
 
 
 class Data(NamedTuple):
@@ -79,7 +81,7 @@ class _Losses(nn.Module):
     def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
         if self.precision == "float32":
             return nullcontext()
-        return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast(x.device.type, HALF[self.precision], cache_enabled=False)
 
 
 class Members:
@@ -98,7 +100,7 @@ class Members:
         self.models = [_build(build, seed, device) for build, seed in zip(builds, seeds, strict=True)]
         if len({id(model) for model in self.models}) < len(seeds):
             raise ValueError("build must return a fresh network on each call, it returned the same one again")
-        self.stacked = stacked
+        self.stacked, self.scale = stacked, LOSS_SCALE.get(precision, 1.0)
         state: tuple[Named, Named] = stack_module_state(self.models) if stacked else _state(self.models[0])
         self.parameters, self.buffers = state
         self.losses = _Losses(self.models[0], loss, precision)
@@ -158,7 +160,7 @@ class Members:
         for batch in rows.split(size, dim=1):
             loss, weight = self.sums(data, batch, dropout=True)
             optimizer.zero_grad()
-            (loss / weight).sum().backward()  # members share no parameter, so each gets its own gradient
+            (loss / weight).sum().mul(self.scale).backward()  # members share no parameter: each gets its own gradient
             optimizer.step()
             sums.append((loss.detach(), weight))
         return _mean(sums)
@@ -264,7 +266,7 @@ class Replayed:
         members: stacked.
         data: on the GPU.
         size: of a batch.
-        compiled: compile the losses first: seconds of setting up, faster steps.
+        compiled: compile the loss first: seconds of setting up, faster steps.
         capture: whether to capture; without, the same steps run one by one.
     """
 
@@ -289,10 +291,10 @@ class Replayed:
             for _, m, shape in calls
         ]
         self.calls, self.base = calls, _prepared(members.losses, calls)
-        self.losses: Callable[..., Tensor] = self._losses
+        self.loss: Callable[[Named], tuple[Tensor, Tensor]] = self._loss_of
         _lay_out_like_gradients(members.parameters, lambda: self._loss()[0])
         if compiled:
-            self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
+            self.loss = torch.compile(self._loss_of, fullgraph=True, dynamic=False)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.rates: list[float] = []
         self.stream = torch.cuda.Stream() if capture else None
@@ -347,17 +349,17 @@ class Replayed:
         self.number += 1
 
     def _loss(self) -> tuple[Tensor, Tensor]:
-        """The sum of the members' mean losses, and their sums of losses and weights, of the present step."""
+        """What to minimise in the present step, and the members' sums of losses and of weights."""
+        return self.loss(self.members.parameters)
+
+    def _loss_of(self, parameters: Named) -> tuple[Tensor, Tensor]:
         rows, weight = (part.index_select(0, self.number)[0] for part in (self.rows, self.weight))
         drawn = [buffer.index_select(0, self.number % self.ahead)[0] for buffer in self.drawn]
-        losses = self.losses(self.members.parameters, drawn, rows) * weight
-        sums = torch.stack([losses.sum(1), weight.sum(1)])
-        return (sums[0] / sums[1]).sum(), sums.detach()
-
-    def _losses(self, parameters: Named, drawn: list[Tensor], rows: Tensor) -> Tensor:
         named = {f"{name}.drawn": draw for (name, _, _), draw in zip(self.calls, drawn, strict=True)}
         buffers = self.members.buffers | named
-        return vmap(self._member)(parameters, buffers, self.data.x[rows], self.data.y[rows])
+        losses = vmap(self._member)(parameters, buffers, self.data.x[rows], self.data.y[rows]) * weight
+        sums = torch.stack([losses.sum(1), weight.sum(1)])
+        return (sums[0] / sums[1]).sum() * self.members.scale, sums.detach()
 
     def _member(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
         return functional_call(self.base, (_within(parameters), _within(buffers)), (x, y))
@@ -386,29 +388,29 @@ class _Drawn(nn.Module):
 
 
 class _Aligned(nn.Module):
-    """A linear layer with zeros beside its weights, so that every row of every product starts at 16 bytes."""
+    """A linear layer in half precision, with zeros beside its weights so that every row starts at 16 bytes."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
         super().__init__()
-        self.weight, self.bias = linear.weight, linear.bias
+        self.weight, self.bias, self.dtype = linear.weight, linear.bias, dtype
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
     def forward(self, x: Tensor) -> Tensor:
-        n_out, n_in = self.weight.shape
-        right, below = -n_in % ALIGNED, -n_out % ALIGNED
-        bias = None if self.bias is None else F.pad(self.bias, (0, below))
-        return F.linear(F.pad(x, (0, right)), F.pad(self.weight, (0, right, 0, below)), bias)[..., :n_out]
+        right, below = -self.in_features % ALIGNED, -self.out_features % ALIGNED
+        weight = F.pad(self.weight.to(self.dtype), (0, right, 0, below))  # in this order the gradients come out dense
+        bias = None if self.bias is None else F.pad(self.bias.to(self.dtype), (0, below))
+        return F.linear(F.pad(x.to(self.dtype), (0, right)), weight, bias)[..., : self.out_features]
 
 
 def _prepared(losses: _Losses, calls: list[tuple[str, Random, tuple[int, ...]]]) -> _Losses:
-    """A copy that takes its random numbers from buffers, and in bf16 aligns its products."""
+    """A copy that takes its random numbers from buffers, and in half precision aligns its products."""
     base = copy.deepcopy(losses)
     for name, module, _ in calls:
         base.set_submodule(f"model.{name}".rstrip("."), _Drawn(module))
-    if base.precision == "bfloat16":
+    if base.precision in HALF:
         for name, module in list(base.named_modules()):
             if type(module) is nn.Linear:
-                base.set_submodule(name, _Aligned(module))
+                base.set_submodule(name, _Aligned(module, HALF[base.precision]))
     return base
 
 
