@@ -5,6 +5,7 @@ regression over targets too.
 """
 
 import math
+from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -124,9 +125,16 @@ def auc(pred: Categorical, y: Tensor) -> float:
     missing = sorted(set(range(c)) - set(labels.tolist()))
     if missing or c < 2:
         raise ValueError(f"y must hold every one of two or more classes for an AUC, class {missing or [1]} is missing")
-    probs = _float64(pred.probs).numpy()
-    options = {} if c == 2 else {"multi_class": "ovr", "average": "macro"}
-    return float(_sklearn().roc_auc_score(labels.numpy(), probs[:, 1] if c == 2 else probs, **options))
+    probs = _float64(pred.probs)
+    return fmean(_area(probs[:, k], labels == k) for k in (range(c) if c > 2 else [1]))
+
+
+def _area(scores: Tensor, positive: Tensor) -> float:
+    """The share of pairs of a positive and a negative in which the positive scores higher; a tie counts half."""
+    _, place, counts = scores.unique(return_inverse=True, return_counts=True)
+    ranks = counts.cumsum(0) - (counts.double() - 1) / 2  # mean rank of each value
+    n = int(positive.sum())
+    return ((ranks[place[positive]].sum() / n - (n + 1) / 2) / (len(scores) - n)).item()
 
 
 def rmse(pred: Gaussian, y: Tensor) -> float:
