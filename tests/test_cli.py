@@ -1,4 +1,6 @@
 import io
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +14,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from typer.testing import CliRunner
 
-from stationary import cli
+from stationary import cli, progress, selection
+from stationary.execute import Outcome, Task
 from stationary.experiments import EXPERIMENTS
 from stationary.report import Section
 from stationary.runs import RunStore
@@ -119,9 +122,11 @@ def test_a_failure_is_shown_at_the_end_and_the_others_run(run, fakes, tmp_path):
     assert "3 done, 0 reused, 1 failed" in result.output
     assert "bad seed=1 failed" in result.output and "ValueError: one is bad" in result.output
     status = run("status")
-    assert "bad\tsmoke\t1\t0\t1\t0" in lines(status) and "good\tsmoke\t2\t0\t0\t0" in lines(status)
-    assert "good\tdemo\t1\t1\t0\t0" in lines(status), "seed 1 is in both"
-    assert any(line.endswith("error.txt: ValueError: one is bad") for line in lines(status))
+    assert lines(status)[0] == "experiment\tscale\tdone\trunning\tfailed\tmissing\tcorrupt"
+    assert "bad\tsmoke\t1\t0\t1\t0\t0" in lines(status) and "good\tsmoke\t2\t0\t0\t0\t0" in lines(status)
+    assert "good\tdemo\t1\t0\t0\t1\t0" in lines(status), "seed 1 is in both"
+    path = RunStore(tmp_path / "runs").folder("bad", 1, Config(1)) / "error.txt"
+    assert lines(status)[-1] == f"bad smoke seed=1 failed, {path}: ValueError: one is bad", "once, though in two scales"
 
 
 def test_ctrl_c_then_again_continues(run, fakes, monkeypatch):
@@ -141,7 +146,7 @@ def test_a_corrupt_result_is_reported_set_aside_and_run_again(run, fakes, tmp_pa
     run("run", "good", "--scale", "smoke")
     path = RunStore(tmp_path / "runs").folder("good", 1, Config(0)) / "result.npz"
     path.write_bytes(b"?")
-    assert "good\tsmoke\t1\t0\t0\t1" in lines(run("status"))
+    assert "good\tsmoke\t1\t0\t0\t0\t1" in lines(run("status"))
     report = run("report", "good", "--scale", "smoke")
     assert report.exit_code == 0 and f"{path}: cannot be read" in report.output and path.read_bytes() == b"?"
     again = run("run", "good", "--scale", "smoke")
@@ -150,7 +155,7 @@ def test_a_corrupt_result_is_reported_set_aside_and_run_again(run, fakes, tmp_pa
 
 def test_on_a_terminal_there_is_a_bar_with_the_time_left(fakes, monkeypatch, tmp_path):
     screen = io.StringIO()
-    monkeypatch.setattr(cli, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
+    monkeypatch.setattr(progress, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
     result = CliRunner().invoke(cli.app, ["run", "good", "--scale", "smoke", "--out", str(tmp_path)])
     assert result.exit_code == 0 and "1/2" not in result.output
     assert "2/2" in screen.getvalue() and "good takes no time" in screen.getvalue()
@@ -173,7 +178,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_time_left(fakes, monkeypatch, tmp
     ],
 )
 def test_set_changes_every_configuration(fakes, setting, field, value):
-    configs = cli._configs("good", fakes["good"], cli.Scale.smoke, [setting])
+    configs = selection.changed("good", fakes["good"], [Config(0), Config(1)], [setting])
     assert [getattr(config, field) for config in configs] == [value] * len(configs)
     assert len(configs) == (1 if field == "seed" else 2), "configurations that become equal are one"
     assert type(getattr(configs[0], field)) is type(value)
@@ -218,6 +223,7 @@ def test_set_stores_beside_and_reports_alone(run, fakes, tmp_path):
         (("run", "--address", "auto"), "address is for the engine ray"),
         (("run", "--engine", "ray", "--jobs", "2"), "jobs is for the engine local"),
         (("run", "--device", "cuda"), "PyTorch finds no GPU here"),
+        (("run", "--data-dir", "no/such/folder"), "'no/such/folder' does not exist"),
         (("report", "--format", "pdf"), "'pdf' is not one of 'html', 'md', 'latex'"),
     ],
 )
@@ -240,6 +246,160 @@ def test_help_has_an_example(run, command):
     assert result.exit_code == 0 and f"Example: stationary {command}" in words(result)
 
 
+def test_the_data_folder_reaches_the_runs(run, fakes, tmp_path, monkeypatch):
+    monkeypatch.setenv("STATIONARY_DATA", "before")  # and puts it back at the end
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    seen = []
+    monkeypatch.setattr(fakes["good"], "run", lambda config, device: seen.append(os.environ["STATIONARY_DATA"]) or {})
+    run("run", "good", "--scale", "paper")
+    run("run", "good", "--data-dir", "mine")
+    assert seen == ["before", *[str(tmp_path / "mine")] * 2], "absolute, since workers may start elsewhere"
+
+
+def test_errors_of_those_that_fail_together_are_shown_once(run, fakes, monkeypatch, tmp_path):
+    def fails(config, device):
+        raise ValueError("both are bad")
+
+    monkeypatch.setattr(fakes["bad"], "run", fails)
+    result = run("run", "bad", "--scale", "smoke")
+    assert "0 done, 0 reused, 2 failed" in result.output and result.output.count("ValueError: both") == 1
+    assert all(f"bad seed={seed} failed; {tmp_path}" in result.output for seed in (0, 1))
+
+
+def test_runs_in_lockstep_count_their_share_of_the_time(capsys, monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    tasks = [Task("parts", "", Config(seed)) for seed in range(4)]
+    watch = progress.Watch(tasks, {})
+    watch.start = 0.0
+    for task in tasks[:3]:
+        watch.done(task, Outcome({}, {"wall_s": 90.0, "lockstep": 3}))
+    assert capsys.readouterr().out.splitlines() == [
+        "1/4 parts seed=0 done in 90 s, 3 in lockstep, about 90 s left",
+        "2/4 parts seed=1 done in 90 s, 3 in lockstep, about 60 s left",
+        "3/4 parts seed=2 done in 90 s, 3 in lockstep, about 30 s left",
+    ]
+
+
+# Choices
+
+
+@dataclass(frozen=True)
+class Cell:
+    dataset: str = "small"
+    method: str = "nn"
+    prior: str = "relu"
+    epochs: int = 100
+
+
+CELLS = {
+    "smoke": [Cell("toy", epochs=1)],
+    "demo": [Cell("small", "nn", epochs=10), Cell("small", "gp", epochs=10), Cell("large", "nn", epochs=10)],
+    "paper": [
+        Cell(data, method, prior)
+        for data in ("small", "large")
+        for method in ("nn", "gp", "swag")
+        for prior in ("relu", "rbf")
+        if (data, method) != ("large", "swag")
+    ],
+}
+
+
+@pytest.fixture
+def grid(fakes, monkeypatch):
+    """A third experiment, with data sets, methods and priors."""
+    module = fakes["grid"] = ModuleType("fake_grid")
+    module.TITLE, module.VERSION, module.Config, module.configs = "Grid", 1, Cell, CELLS.get
+    module.run = lambda config, device: {"seed": np.array(config.epochs)}
+    module.report, module.DURATION = report_of, {"demo": "a moment", "paper": "a day"}
+    monkeypatch.setitem(sys.modules, "fake_grid", module)
+    return module
+
+
+def chosen(grid, scale, *settings, **options):
+    choices = selection.choices_from(**options)
+    return selection.select({"grid": grid}, scale, choices, settings, strict=True)["grid"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "choices", "of", "count"),
+    [
+        ("demo", {}, "demo", 3),
+        ("demo", {"dataset": ["small"]}, "demo", 2),
+        ("demo", {"dataset": ["small", "large"]}, "demo", 3),
+        ("demo", {"dataset": ["small"], "method": ["gp"]}, "demo", 1),
+        ("demo", {"dataset": ["large,small"], "method": ["nn"]}, "demo", 2),
+        ("demo", {"prior": ["rbf"]}, "paper", 5),  # demo has none of these
+        ("demo", {"dataset": ["large"], "method": ["gp"]}, "paper", 2),  # demo has each, but not together
+        ("demo", {"dataset": ["all"]}, "paper", 10),
+        ("demo", {"dataset": ["small"], "method": ["all"], "prior": ["all"]}, "paper", 6),
+        ("demo", {"dataset": ["large"], "method": ["all"]}, "paper", 4),
+        ("smoke", {"dataset": ["toy"]}, "smoke", 1),  # which paper has not
+        ("smoke", {"dataset": ["small"], "prior": ["relu"]}, "paper", 3),
+        ("paper", {"method": ["swag", "gp"], "prior": ["rbf"]}, "paper", 3),
+    ],
+)
+def test_choices(grid, scale, choices, of, count):
+    found = chosen(grid, scale, **choices)
+    assert found.scale == of and len(found.configs) == count
+    assert set(found.configs) <= set(CELLS[of])
+    for key, texts in choices.items():
+        wanted = {value for text in texts for value in text.split(",")}
+        assert wanted == {"all"} or {getattr(config, key) for config in found.configs} == wanted
+
+
+def test_choices_then_settings(grid):
+    assert chosen(grid, "demo", "epochs=5", method=["gp"]).configs == [Cell("small", "gp", epochs=5)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("grid", "--dataset", "smal,large"), "--dataset of grid must be all or among small, large; got smal"),
+        (("grid", "--scale", "smoke", "--dataset", "x"), "must be all or among toy, small, large; got x"),
+        (("grid", "good", "--prior", "relu"), "--prior does not apply to good, whose configurations have no prior"),
+        (
+            ("grid", "--scale", "smoke", "--dataset", "toy,large"),
+            "grid has no configuration with --dataset toy together",
+        ),
+        (("--dataset", "smal"), "--dataset of grid must be all or among small, large; got smal"),
+        (
+            ("grid", "--dataset", "large", "--method", "swag"),
+            "grid has no configuration with --dataset large together with the other choices; choose fewer at once",
+        ),
+    ],
+)
+def test_choices_that_do_not_fit(run, grid, arguments, message):
+    for command in ("run", "report"):
+        result = run(command, *arguments)
+        assert result.exit_code == 2
+        assert message in words(result)
+
+
+def test_without_names_choices_leave_out_what_they_do_not_apply_to(run, grid, tmp_path):
+    options = ("--dataset", "small", "--dataset", "large", "--method", "nn,gp", "--set", "epochs=3")
+    result = run("run", *options)
+    assert result.exit_code == 0, result.output
+    assert "grid: the configurations of paper, since demo has not all that was chosen" in result.output
+    assert "8 done, 0 reused, 0 failed" in result.output and "good" not in result.output
+    again = f"--out {tmp_path} --dataset small,large --method nn,gp --set epochs=3"
+    assert lines(result)[-1] == f"next: stationary report {again}"
+    report = run("report", *options)
+    assert report.exit_code == 0 and "results are there" not in report.output
+    assert f"seeds {[3] * 8}" in (tmp_path / "report.html").read_text()
+    nothing = run("report", "grid", "--dataset", "small")
+    assert nothing.exit_code == 1 and f"first: stationary run grid --out {tmp_path} --dataset small" in nothing.output
+
+
+def test_the_time_that_is_said_is_that_of_the_scale(run, grid, monkeypatch):
+    def fails(config, device):
+        raise ValueError("so that no time is known")
+
+    monkeypatch.setattr(grid, "run", fails)
+    assert "grid takes a moment" in run("run", "grid", "--dataset", "small").output
+    assert "grid takes a day" in run("run", "grid", "--dataset", "all").output
+
+
 # list, status, report, data
 
 
@@ -247,6 +407,36 @@ def test_list_says_what_and_how_long(run, fakes):
     assert lines(run("list"))[:2] == ["experiment\treproduces\tsmoke\tdemo\tpaper", "good\tFig. 0\tno time\t\t"]
     run("run", "good", "--scale", "paper")
     assert lines(run("list"))[1].endswith(" here"), "measured"
+
+
+def test_list_counts_time_in_lockstep_once(run, fakes, tmp_path):
+    store = RunStore(tmp_path / "runs")
+    for seed in (0, 1):
+        store.save("good", 1, Config(seed), {}, {"wall_s": 80.0, "lockstep": 2})
+    assert lines(run("list"))[1] == "good\tFig. 0\t80 s here\t\t"
+
+
+def test_status_shows_what_is_running(run, fakes, tmp_path):
+    store = RunStore(tmp_path / "runs")
+    store.save_error("good", 1, Config(0), "ValueError: the last time")
+    store.mark_running("good", 1, Config(0))
+    there = {"host": "elsewhere", "pid": 1, "born": "1", "since": "2020-01-01T00:00:00+00:00"}
+    store.mark_running("good", 1, Config(2)).write_text(json.dumps(there))
+    store.mark_running("good", 1, Config(77))
+    dead = store.mark_running("good", 1, Config(5))
+    dead.write_text(dead.read_text().replace(str(os.getpid()), "0"))
+    status = run("status", "good")
+    assert lines(status)[1:5] == [
+        "good\tsmoke\t0\t1\t0\t1\t0",
+        "good\tdemo\t0\t1\t0\t1\t0",
+        "good\tpaper\t0\t0\t0\t1\t0",
+        "good: 1 more running, of other settings or versions",
+    ]
+    here, elsewhere = lines(status)[5:]
+    assert here.startswith("good smoke seed=0 is running since 20") and f"process {os.getpid()} of " in here
+    assert "cannot be seen" not in here
+    assert elsewhere.startswith("good demo seed=2 is running since 2020-01-01T00:00:00+00:00 (")
+    assert elsewhere.endswith(" h), process 1 of elsewhere; whether it still runs cannot be seen from here")
 
 
 def test_on_a_terminal_tables_are_drawn(fakes, monkeypatch, tmp_path):
@@ -308,8 +498,8 @@ def test_data_lists_the_bundled_tables(run):
 def test_every_experiment_keeps_the_contract(name, tmp_path):
     experiment, store = EXPERIMENTS[name], RunStore(tmp_path)
     for scale in cli.Scale:
-        configs = cli._configs(name, experiment, scale, None)
-        assert configs == experiment.configs(scale.value), "no configuration is there twice"
+        configs = experiment.configs(scale.value)
+        assert configs == selection.changed(name, experiment, configs, []), "no configuration is there twice"
         assert len({store.folder(name, experiment.VERSION, config) for config in configs}) == len(configs)
     assert set(getattr(experiment, "DURATION", {})) <= {scale.value for scale in cli.Scale}
 

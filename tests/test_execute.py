@@ -498,8 +498,8 @@ def test_ray_replaces_a_worker_that_is_killed(fake, parts, store, tmp_path, clus
     """And it passes on where the data is, and runs in lockstep."""
     monkeypatch.setattr(execute, "RETRIES", 1)
     monkeypatch.setenv("STATIONARY_DATA", str(tmp_path))  # after the cluster was started
-    once = fake(seed=1, what="die once", folder=str(tmp_path))
-    tasks = [fake(seed=0, what="die"), once, *parts(0, 1, 2)]
+    once = replace(fake(seed=1, what="die once", folder=str(tmp_path)), num_gpus=0)
+    tasks = [replace(fake(seed=0, what="die"), num_gpus=0), once, *parts(0, 1, 2)]
     summary = run_missing(tasks, store, engine="ray", device="cuda", address=cluster.address)
     ((task, error),) = summary.failures
     assert task == tasks[0] and "WorkerCrashedError" in error and summary.done == 4

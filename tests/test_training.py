@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 import stationary as st
 from stationary.dropout import Noise
-from stationary.lockstep import Data, Members, Replayed, _Aligned, can_be_replayed
+from stationary.lockstep import Data, Members
+from stationary.replay import Replayed, _Aligned, can_be_replayed
 from stationary.training import Group, _checked, _optimizer, train
 
 QUICK = st.Training(epochs=6, batch_size=16, learning_rate=0.01)
@@ -206,7 +207,7 @@ def test_replayed_equals_the_plain_loop():
 
 def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
     """Also where only some steps are drawn ahead."""
-    monkeypatch.setattr("stationary.lockstep.DRAWN_BYTES", 2 * 16 * 8)
+    monkeypatch.setattr("stationary.replay.DRAWN_BYTES", 2 * 16 * 8)
     seen = []
     parts = [_checked(*classes(), "cross_entropy")]
     members = Members([mlp], [0], torch.device("cpu"), loss="cross_entropy")
@@ -587,9 +588,7 @@ def test_on_gpu(build):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("build", [mlp, deep_dropout, learnable, Sampled])
-@pytest.mark.parametrize(
-    "options", [{}, {"optimizer": "sgd", "nesterov": True, "milestones": (2, 4)}, {"compiled": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "nesterov": True, "milestones": (2, 4)}])
 def test_folds_on_gpu(build, options):
     """Each step one CUDA graph: the same as without, and the same as each fold alone."""
     loss = "own" if build is Sampled else "cross_entropy"
@@ -599,6 +598,79 @@ def test_folds_on_gpu(build, options):
     for k, member in enumerate(together):
         assert_same(member, train(build, x[k], y[k], replace(training, seed=k))[0], rtol=1e-8)
     assert differ(together[0], train(build, x[0], y[0], replace(training, seed=1))[0])
+
+
+def build_uci(activation="matern32"):
+    return st.MLP(3, 3, hidden=(20, 12, 9), activation=activation, dropout=0.2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ["matern32", "rbf", "relu", "sine"])
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_fused_layers_train_like_plain_ones(activation, precision, monkeypatch):
+    """Masks and order are the same; what differs is rounding."""
+    x, y = ([part.cuda().float() if part.is_floating_point() else part.cuda() for part in parts] for parts in folds())
+    training = replace(QUICK, precision=precision, weight_decay=1e-3, learning_rate=1e-3)
+    build = lambda: build_uci(activation)
+    fused = train(build, x, y, training)
+    monkeypatch.setattr("stationary.training.HAS_TRITON", False)
+    plain = train(build, x, y, training)
+    for a, b, inputs in zip(fused, plain, x, strict=True):
+        assert differ(a, b) and all(p.dtype == torch.float32 for p in a.parameters())
+        assert (a(inputs) - b(inputs)).norm() / b(inputs).norm() < (0.1 if precision == "bfloat16" else 0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(3, 9), (16, 8), (54, 1000), (500, 50)])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("shape", [(7,), (5, 4)])
+def test_fused_linear_layer(widths, relu, shape):
+    """Against float64 with the same rounded weights; half precision has 11 bits."""
+    from stationary.fused import stacked
+
+    k, (n_in, n_out) = 3, widths
+    models = [nn.Sequential(nn.Linear(n_in, n_out), nn.ReLU() if relu else nn.Identity()).cuda() for _ in range(k)]
+    parameters, _ = torch.func.stack_module_state(models)
+    parameters = {name: p.detach().half().float() for name, p in parameters.items()}
+    assert stacked.fuse(models[0]) == ["0"]
+    copy = stacked.half_copy(parameters["0.weight"], torch.float16)
+    bias = parameters["0.bias"].clone().requires_grad_()
+    x = torch.randn(k, *shape, n_in, device="cuda").half().requires_grad_()
+    run = torch.func.vmap(lambda w, b, x: torch.func.functional_call(models[0], {"0.weight": w, "0.bias": b}, (x,)))
+    weight = torch.randn(k, *shape, n_out, device="cuda").half()
+    y = run(copy, bias, x)
+    found = y, *torch.autograd.grad((y * weight).sum(), (x, copy, bias))
+    inputs = [t.detach().double().requires_grad_() for t in (x, parameters["0.weight"], bias)]
+    exact = torch.einsum("k...i,koi->k...o", *inputs[:2]) + inputs[2].view(k, *[1] * len(shape), n_out)
+    exact = exact.relu() if relu else exact
+    expected = exact, *torch.autograd.grad((exact * weight).sum(), inputs)
+    assert found[2].shape[1] % 8 == 0 and found[2].shape[2] % 8 == 0
+    for a, b in zip((found[0], found[1], found[2][:, :n_out, :n_in], found[3]), expected, strict=True):
+        assert (a.double() - b).norm() / b.norm() < 2e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_fused_adam(decay):
+    from stationary.fused import stacked
+
+    weight, bias = torch.randn(3, 9, 5, device="cuda"), torch.randn(3, 7, device="cuda")
+    copy = stacked.half_copy(weight, torch.float16)
+    own, reference = [[t.clone().requires_grad_() for t in (weight, bias)] for _ in range(2)]
+    fused = stacked.Adam([{"params": own, "lr": 0.01, "weight_decay": decay}], {own[0]: copy}, scale=8.0)
+    plain = torch.optim.Adam(reference, 0.01, weight_decay=decay)
+    for _ in range(20):
+        gradient = torch.randn(3, 16, 8, device="cuda").half()
+        copy.grad, own[1].grad = gradient, torch.randn(3, 7, device="cuda")
+        reference[0].grad, reference[1].grad = gradient[:, :9, :5].float() / 8, own[1].grad / 8
+        fused.step()
+        plain.step()
+    for a, b in zip(own, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(copy.detach()[:, :9, :5], own[0].detach().half())
+    assert not copy.detach()[:, 9:].any() and not copy.detach()[:, :, 5:].any()
+    fused.zero_grad()
+    assert copy.grad is None and own[1].grad is None
 
 
 @pytest.mark.gpu

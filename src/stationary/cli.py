@@ -69,9 +69,11 @@ Settings = Annotated[
 ]
 CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
 RULE = "What the scale lacks is taken from the scale paper; 'all' is all that paper has."
-Dataset = Annotated[list[str] | None, typer.Option(help=CHOICE.format("data set", RULE))]
-Method = Annotated[list[str] | None, typer.Option(help=CHOICE.format("method", "As --dataset."))]
-Prior = Annotated[list[str] | None, typer.Option(help=CHOICE.format("activation, by its prior", "As --dataset."))]
+Dataset = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("data set", RULE))]
+Method = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("method", "As --dataset."))]
+Prior = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("activation, by its prior", "As --dataset."))
+]
 
 
 @app.callback()

@@ -84,6 +84,20 @@ def mask_shape(module: _DropoutNd, x: Tensor, *, shared: bool) -> tuple[int, ...
     return tuple(shape)
 
 
+def draw_shape(module: Random, x: Tensor, *, shared: bool) -> tuple[int, ...]:
+    """Of what a module draws for x."""
+    return (module.n, *x.shape) if isinstance(module, Noise) else mask_shape(module, x, shared=shared)
+
+
+def drawn(
+    module: Random, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A mask, or noise."""
+    if isinstance(module, Noise):
+        return torch.randn(shape, generator=generator, device=generator.device, dtype=dtype)
+    return keep_mask(shape, module.p, generator, dtype)
+
+
 def keep_mask(
     shape: tuple[int, ...], drop: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> Tensor:

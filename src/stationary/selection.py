@@ -81,8 +81,8 @@ def _fitting(name: str, experiment: ModuleType, scale: str, choices: Choices) ->
     for number, (key, wanted) in enumerate(choices.items()):
         if absent := set(wanted) - {"all"} - {combination[number] for combination in combinations[of]}:
             raise ValueError(
-                f"{name} has no configuration with --{key} {','.join(sorted(absent))} and the other choices "
-                f"at the scale {of}; choose fewer at once"
+                f"{name} has no configuration with --{key} {','.join(sorted(absent))} together with the other choices;"
+                " choose fewer at once"
             )
     return Selection(of, found[of])
 

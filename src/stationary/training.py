@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import MultiStepLR
 
 from stationary.checks import check_finite
+from stationary.fused.matern import HAS_TRITON
 from stationary.lockstep import (
     HALF,
     LOSS_SCALE,
@@ -19,10 +20,9 @@ from stationary.lockstep import (
     Data,
     Members,
     Named,
-    Replayed,
-    can_be_replayed,
     seeded,
 )
+from stationary.replay import Replayed, can_be_replayed
 
 Progress: TypeAlias = Callable[[int, float, float | None], None]
 OnEpoch: TypeAlias = Callable[[int, Named, Optimizer], None]
@@ -62,7 +62,6 @@ class Training:
         validation_fraction: of the data, held out for ``patience`` when no validation data are given.
         precision: "float32"; or "bfloat16" or "float16" for autocast: linear layers and convolutions compute in 16
             bits, weights stay in 32. float16 has 11 significant bits, bfloat16 has 8 but overflows as late as float32.
-        compiled: compile the step, on a GPU: some 10 seconds at the start, then faster steps.
         seed: of initialisation, order and masks; member k uses seed + k.
     """
 
@@ -79,7 +78,6 @@ class Training:
     patience: int | None = None
     validation_fraction: float = 0.1
     precision: str = "float32"
-    compiled: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -187,8 +185,10 @@ def train(
     data = Data.joined(parts) if folds else parts[0]
     if watched is None and training.patience is not None:
         data, watched = members.hold_out(data, training.validation_fraction)
-    graph = Replayed(members, data, size, compiled=training.compiled) if replayed else None
-    optimizer = _optimizer(training, members.parameters)
+    single = all(parameter.dtype == torch.float32 for parameter in members.parameters.values())
+    fused = HAS_TRITON and single and training.precision in HALF and training.optimizer == "adam"
+    graph = Replayed(members, data, size, fused=fused) if replayed else None
+    optimizer = _optimizer(training, members.parameters, graph.copies if graph else {})
     schedule = MultiStepLR(optimizer, training.milestones, gamma=0.1)
     best = Best(k, training.patience)
     with seeded(training.seed, device):
@@ -242,7 +242,8 @@ def _members(
     return builds, sets, seeds
 
 
-def _optimizer(training: Training, parameters: Named) -> Optimizer:
+def _optimizer(training: Training, parameters: Named, copies: Named | None = None) -> Optimizer:
+    """For float32 parameters; ``copies`` are those in half precision that the fused layers use instead of some."""
     rate, decay = training.learning_rate, training.weight_decay
     groups = []
     left = dict(parameters)
@@ -253,14 +254,17 @@ def _optimizer(training: Training, parameters: Named) -> Optimizer:
         left = {name: parameter for name, parameter in left.items() if name not in named}
         groups.append({"params": list(named.values()), "lr": rate * group.rate, "weight_decay": decay * group.decay})
     groups = [group for group in groups if group["params"]]
-    # fused: ten times faster, on a CPU too
-    device = next(iter(parameters.values())).device
-    optimizer: Any
+    device, scale = next(iter(parameters.values())).device, LOSS_SCALE.get(training.precision, 1.0)
+    if copies:
+        from stationary.fused import stacked
+
+        return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()}, scale)
+    optimizer: Any  # fused: ten times faster, on a CPU too
     if training.optimizer == "adam":
         optimizer = Adam(groups, rate, fused=True, capturable=device.type == "cuda")
     else:
         optimizer = SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
-    if scale := LOSS_SCALE.get(training.precision):
+    if scale != 1:
         optimizer.grad_scale = torch.tensor(scale, device=device)
     return optimizer
 

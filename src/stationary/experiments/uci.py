@@ -50,7 +50,6 @@ EPSILON = {"GPDNN": 0.1, "GPDNN 1e-3": 1e-3}
 ENSEMBLE = 5
 LENGTHSCALE = 0.5
 CONVERGED = 50  # times the epochs: the paper's 40 steps leave SV-DKL untrained on Diabetes
-COMPILED_STEPS = 5000  # from here on compiling pays
 
 Prediction = tuple[Categorical, Categorical]  # for NLPD and AUC, and for ACC
 Predictions = dict[str, Callable[[], Prediction]]  # by the name in the table, computed when called
@@ -161,14 +160,11 @@ class Task:
         return partial(MLP, split.n_features, split.n_classes, hidden=self.config.hidden, **options)
 
     def training(self, **options: Any) -> Training:
-        on_gpu, rows = self.clock.device == "cuda", len(self.splits[0].x_train)
-        steps = self.config.epochs * rows / self.config.batch_size
         common: dict[str, Any] = {
             "epochs": self.config.epochs,
             "milestones": (10, 15),
             "batch_size": self.config.batch_size,
-            "precision": "float16" if on_gpu else "float32",
-            "compiled": on_gpu and steps >= COMPILED_STEPS and "loss" not in options,
+            "precision": "float16" if self.clock.device == "cuda" else "float32",
         }
         return Training(**common | options)
 

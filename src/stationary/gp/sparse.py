@@ -96,9 +96,9 @@ class Inducing(nn.Module):
 class SparseGP(nn.Module):
     """c latent functions with one kernel and one set of inducing points Z, on the features of a trunk.
 
-    With C = chol(R_zz + jitter I) and A = C^-1 R_zx, where R are the correlations,
+    With q(v_j) = N(m_j, L_j L_j'), C = chol(R_zz + jitter I) and A = C^-1 R_zx, where R are the correlations,
 
-        mean_j = sqrt(variance) A' mean_j,    variance_j = variance (1 - |A|^2 + |L_j' A|^2),
+        E[f_j] = sqrt(variance) A' m_j,    Var[f_j] = variance (1 - |A|^2 + |L_j' A|^2),
 
     which is the textbook's with L = sqrt(variance) C. The jitter is relative to the variance, as rounding is.
 

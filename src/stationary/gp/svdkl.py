@@ -27,7 +27,6 @@ from stationary.training import Training
 BOUND, MARGIN = 10.0, 0.95  # the grid covers (-10, 10), the features 0.95 of it
 MIN_GRID = 8  # from here on every feature has two grid points on both sides
 MEAN_STD = 1e-3  # of q's initial mean
-CALIBRATION_ROWS = 10_000  # at a time
 
 
 class GridVariational(nn.Module):
@@ -42,13 +41,13 @@ class GridVariational(nn.Module):
 class AdditiveGP(nn.Module):
     """A GP of one variable for each feature, all with one kernel, interpolated from a grid; the classes mix them.
 
-    With w the cubic convolution weights (Keys, 1981) of a feature's four nearest grid points,
+    With q(u_d) = N(m_d, L_d L_d') and w the cubic convolution weights (Keys, 1981) of the four nearest grid points,
 
-        mean_d = w' mean_d,    variance_d = |L_d' w|^2.
+        E[f_d] = w' m_d,    Var[f_d] = |L_d' w|^2.
 
     In training, features are scaled to the grid by the range of the batch, all of them alike. In prediction, by the
-    range that ``SVDKL.calibrate`` has seen, and they are clamped to it: an input that is far from the data looks like
-    one at their edge. Without calibration, by the range of the batch that is predicted.
+    range that ``SVDKL.calibrate`` has kept, and they are clamped to it: an input that is far from the data looks like
+    one at their edge. Without calibration, by the range of the batch that is predicted, as in the paper's time.
 
     Args:
         trunk: from inputs to features; may run under autocast, everything behind it is in float32 at least.
@@ -74,7 +73,7 @@ class AdditiveGP(nn.Module):
             self.variational = GridVariational(n_features, self.prior_root())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the feature's functions, (n, features) each."""
+        """Mean and variance of the features' functions, (n, features) each."""
         features = self.trunk(x)
         with full_precision(x):
             weights = self.weights(self.scaled(at_least_float32(features)).mT)  # (features, n, grid)
@@ -172,16 +171,22 @@ class SVDKL:
         check_data(x, n_classes)
         return AdditiveGP(relu_trunk(x.shape[1], self.hidden), self, n_classes, len(x)).to(x)
 
-    def calibrate(self, model: AdditiveGP, x: Tensor) -> None:
-        """Keep the range of the features of x, the training inputs, for predictions."""
+    def calibrate(self, model: AdditiveGP, x: Tensor, batch_size: int = 500) -> None:
+        """Keep the range of the features, for predictions: its mean over random batches of the training inputs x.
+
+        Not the range over all of x: that is wider than what the functions were trained with, the more so the more rows.
+        """
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed)).to(x.device)
+        in_full_batches = len(x) - len(x) % batch_size or len(x)
         with evaluating(model):
-            features = torch.cat([model.trunk(part) for part in x.split(CALIBRATION_ROWS)])
-            model.bounds.copy_(torch.stack(features.aminmax()))
+            batches = order[:in_full_batches].split(batch_size)
+            ranges = [torch.stack(model.trunk(x[rows]).aminmax()) for rows in batches]
+            model.bounds.copy_(torch.stack(ranges).mean(0))
 
     def fit(self, data: Data, training: Training) -> SparsePosterior:
         """Maximise the evidence lower bound, the module's own loss, then calibrate."""
         model = trained(self.build, data, training)
-        self.calibrate(model, data[0])
+        self.calibrate(model, data[0], training.batch_size or len(data[0]))
         return self.posterior(model)
 
     def posterior(self, model: nn.Module) -> SparsePosterior:

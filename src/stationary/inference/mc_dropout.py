@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
-from stationary.dropout import keep_mask, mask_shape
+from stationary.dropout import Random, draw_shape, drawn, keep_mask
 from stationary.fused.matern import HAS_TRITON
 from stationary.inference.base import Build, Data, Inputs, evaluating
 from stationary.inference.readout import Readout, Replay, find_readout
@@ -64,10 +63,10 @@ class MCDropoutPosterior:
         method = self.method
         replay, generator = Replay(self.model, x, method.restore_prior), None
 
-        def draw(module: _DropoutNd, x: Tensor) -> Tensor:
+        def draw(module: Random, x: Tensor) -> Tensor:
             nonlocal generator
             generator = generator or torch.Generator(x.device).manual_seed(method.seed)
-            return keep_mask(mask_shape(module, x, shared=method.shared_masks), module.p, generator, x.dtype)
+            return drawn(module, draw_shape(module, x, shared=method.shared_masks), generator, x.dtype)
 
         for _ in range(method.n_samples):
             yield replay.sample(draw)
