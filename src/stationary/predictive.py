@@ -302,11 +302,21 @@ def normal_nodes(n: int, dim: int) -> Tensor:
 
 
 def _square_root(covariance: Tensor) -> Tensor:
-    """A Cholesky factor, of a matrix that may be singular: its diagonal is raised by a few units of rounding."""
+    """A factor of a matrix that may be singular, or by rounding a little less than that.
+
+    Cholesky's, with a diagonal that is raised by a few units of rounding; where that fails (products in TF32 round much
+    more) by eigenvalues, the negative ones as 0.
+    """
     scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)
     eps = 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
     jitter = (eps * scale).clamp(min=torch.finfo(covariance.dtype).tiny)
-    return torch.linalg.cholesky(covariance + jitter[:, None, None] * torch.eye(covariance.shape[-1]).to(covariance))
+    raised = covariance + jitter[:, None, None] * torch.eye(covariance.shape[-1]).to(covariance)
+    factor, info = torch.linalg.cholesky_ex(raised)
+    failed = info > 0
+    if failed.any():
+        values, vectors = torch.linalg.eigh(covariance[failed])
+        factor[failed] = vectors * values.clamp(min=0).sqrt()[:, None]
+    return factor
 
 
 def _at_least_float32(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from stationary.activations import RBF, Matern
 
 ALIGNED = 8  # numbers of 16 bits in 16 bytes
 BLOCK = 1024
-ROWS, COLUMNS = 32, 64  # of a tile in the backward pass
+ROWS, COLUMNS = 128, 32  # of a tile in the backward pass
 BETA1, BETA2, EPS = tl.constexpr(0.9), tl.constexpr(0.999), tl.constexpr(1e-8)  # as torch.optim.Adam
 LOG_BETA1, LOG_BETA2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
 
@@ -75,7 +75,9 @@ def _is_plain(module: nn.Module) -> bool:
 
 def half_copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """Of stacked weights (K, out, in), with both widths padded to multiples of 8."""
-    _, n_out, n_in = weight.shape
+    k, n_out, n_in = weight.shape
+    if k * (n_out + ALIGNED) * (n_in + ALIGNED) >= 2**31:
+        raise ValueError(f"stacked weights must have less than 2^31 elements, got {tuple(weight.shape)}; train fewer")
     padded = F.pad(weight.detach(), (0, -n_in % ALIGNED, 0, -n_out % ALIGNED))
     return padded.to(dtype).requires_grad_()
 
@@ -143,7 +145,7 @@ def _padded(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
 @triton.jit
 def _add_bias(y_ptr, bias_ptr, size, of_member, n_out, width, RELU: tl.constexpr, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # 32 bits: divisions of 64 take as long as all the rest
     inside, column = at < size, at % width
     bias = tl.load(bias_ptr + at // of_member * n_out + column, mask=inside & (column < n_out), other=0.0)
     y = tl.load(y_ptr + at, mask=inside).to(tl.float32) + bias
@@ -158,7 +160,7 @@ def _reduce(
     RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The gradient behind the ReLU, and its sum over rows."""
-    member = tl.program_id(1).to(tl.int64)
+    member = tl.program_id(1)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), tl.float32)
     for start in range(0, rows, ROWS):
@@ -226,7 +228,7 @@ def _adam(
     rows, columns, padded_rows, padded_columns, rate, decay, unscale,
     COPIED: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     to = at
     if PADDED:
