@@ -213,13 +213,13 @@ def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
     members = Members([mlp], [0], torch.device("cpu"), loss="cross_entropy")
     steps = Replayed(members, Data.joined(parts), 16, capture=False)
     assert steps.ahead == 2
-    optimizer, inner = _optimizer(QUICK, members.parameters), steps._member
+    optimizer, inner = _optimizer(QUICK, members.parameters), steps._outputs
 
-    def member(parameters, buffers, x, y):
+    def outputs(parameters, buffers, x):
         seen.append(steps.drawn[0][steps.number % steps.ahead])
-        return inner(parameters, buffers, x, y)
+        return inner(parameters, buffers, x)
 
-    steps._member = member
+    steps._outputs = outputs
     steps.train(optimizer)
     steps.train(optimizer)
     assert len(seen) == 12 and len({tuple(mask.flatten().tolist()) for mask in seen}) == 12

@@ -62,15 +62,18 @@ class Losses(nn.Module):
         self.model, self.loss, self.precision = model, loss, precision
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        with self._autocast(x):
+        with self.autocast(x):
             if self.loss == "own":
                 return self.model.losses(x, y)  # type: ignore[operator]
             outputs = self.model(x)
-            if self.loss == "cross_entropy":
-                return F.cross_entropy(outputs, y, reduction="none")
-            return (outputs - y).square().mean(-1)
+        return self.of_outputs(outputs, y)
 
-    def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+    def of_outputs(self, outputs: Tensor, y: Tensor) -> Tensor:
+        if self.loss == "cross_entropy":
+            return F.cross_entropy(_at_least_float32(outputs), y, reduction="none")
+        return (outputs - y).square().mean(-1)
+
+    def autocast(self, x: Tensor) -> AbstractContextManager[Any]:
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(x.device.type, HALF[self.precision], cache_enabled=False)
@@ -295,6 +298,10 @@ def _state(model: nn.Module) -> tuple[Named, Named]:
 def within(state: Named) -> Named:
     """By the names that parameters and buffers have in ``Losses``."""
     return {f"model.{name}": value for name, value in state.items()}
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def _mean(sums: list[tuple[Tensor, Tensor]]) -> list[float]:

@@ -37,9 +37,10 @@ class Replayed:
         self.members, self.data, self.capture = members, data, capture
         steps = -(-data.rows.shape[1] // size)
         self.rows = torch.full((steps, k, size), -1, device=device)
-        self.weight = torch.zeros(steps, k, size, dtype=data.weight.dtype, device=device)
+        dtype = torch.promote_types(data.weight.dtype, data.x.dtype)
+        self.weight = torch.zeros(steps, k, size, dtype=dtype, device=device)
         self.number = torch.zeros(1, dtype=torch.long, device=device)
-        self.sums = torch.zeros(2, k, dtype=data.weight.dtype, device=device)
+        self.means = torch.zeros(steps, k, dtype=dtype, device=device)
         members.set_mode(training=True)
         calls = members.calls(data.x[:1].expand(size, *data.x.shape[1:]))
         bytes_a_step = sum(math.prod(shape) * (4 if isinstance(m, Noise) else 1) for _, m, shape in calls)
@@ -59,7 +60,7 @@ class Replayed:
             self.copies = {n: half_copy(members.parameters[n], HALF[self.base.precision]) for n in names}
         elif self.base.precision in HALF:
             _align(self.base)
-        _lay_out_like_gradients(members.parameters, self.copies, lambda: self._loss()[0])
+        _lay_out_like_gradients(members.parameters, self.copies, lambda: self._losses().sum())
         self.graph: torch.cuda.CUDAGraph | None = None
         self.rates: list[float] = []
         self.stream = torch.cuda.Stream() if capture else None
@@ -71,9 +72,10 @@ class Replayed:
         rows = self.members.shuffled(self.data)
         rows = F.pad(rows, (0, steps * size - rows.shape[1]), value=-1)
         self.rows.copy_(rows.view(k, steps, size).transpose(0, 1))
-        self.weight.copy_(self.data.weights(self.rows))
+        weight = self.data.weights(self.rows).to(self.weight)
+        totals = weight.sum(2)
+        self.weight.copy_(weight / totals[..., None])
         self.number.zero_()
-        self.sums.zero_()
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         if rates != self.rates:  # they are constants in the graph
             self.graph, self.rates = None, rates
@@ -81,8 +83,7 @@ class Replayed:
             if step % self.ahead == 0:
                 self._draw()
             self._run(optimizer)
-        loss, weight = self.sums
-        return (loss / weight).tolist()
+        return ((self.means * totals).sum(0) / totals.sum(0)).tolist()
 
     def _draw(self) -> None:
         for buffer, (_, module, shape) in zip(self.drawn, self.calls, strict=True):
@@ -107,25 +108,30 @@ class Replayed:
 
     def _step(self, optimizer: Optimizer) -> None:
         optimizer.zero_grad()
-        loss, sums = self._loss()
-        loss.backward()
+        losses = self._losses()
+        (losses.sum() * self.members.scale).backward()
         optimizer.step()
-        self.sums += sums
+        self.means.index_copy_(0, self.number, losses.detach().sum(1)[None].to(self.means))
         self.number += 1
 
-    def _loss(self) -> tuple[Tensor, Tensor]:
-        """What to minimise in the present step, and the members' sums of losses and of weights."""
+    def _losses(self) -> Tensor:
+        """(K, b), those of the present step, weighted so that their sums are the members' mean losses."""
         rows, weight = (part.index_select(0, self.number)[0] for part in (self.rows, self.weight))
         draws = [buffer.index_select(0, self.number % self.ahead)[0] for buffer in self.drawn]
         named = {f"{name}.drawn": draw for (name, _, _), draw in zip(self.calls, draws, strict=True)}
-        buffers = self.members.buffers | named
-        parameters = self.members.parameters | self.copies
-        losses = vmap(self._member)(parameters, buffers, self.data.x[rows], self.data.y[rows]) * weight
-        sums = torch.stack([losses.sum(1), weight.sum(1)])
-        return (sums[0] / sums[1]).sum() * self.members.scale, sums.detach()
+        parameters, buffers = self.members.parameters | self.copies, self.members.buffers | named
+        x, y = self.data.x[rows], self.data.y[rows]
+        if self.base.loss == "own":
+            return vmap(self._own_losses)(parameters, buffers, x, y) * weight
+        outputs = vmap(self._outputs)(parameters, buffers, x).flatten(0, 1)
+        return self.base.of_outputs(outputs, y.flatten(0, 1)).view_as(weight) * weight
 
-    def _member(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
+    def _own_losses(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
         return functional_call(self.base, (within(parameters), within(buffers)), (x, y))
+
+    def _outputs(self, parameters: Named, buffers: Named, x: Tensor) -> Tensor:
+        with self.base.autocast(x):
+            return functional_call(self.base.model, (parameters, buffers), (x,))
 
 
 def can_be_replayed(members: Members, x: Tensor) -> bool:

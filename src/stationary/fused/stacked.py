@@ -75,9 +75,7 @@ def _is_plain(module: nn.Module) -> bool:
 
 def half_copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """Of stacked weights (K, out, in), with both widths padded to multiples of 8."""
-    k, n_out, n_in = weight.shape
-    if k * (n_out + ALIGNED) * (n_in + ALIGNED) >= 2**31:
-        raise ValueError(f"stacked weights must have less than 2^31 elements, got {tuple(weight.shape)}; train fewer")
+    _, n_out, n_in = weight.shape
     padded = F.pad(weight.detach(), (0, -n_in % ALIGNED, 0, -n_out % ALIGNED))
     return padded.to(dtype).requires_grad_()
 
@@ -115,8 +113,9 @@ class _Stacked(torch.autograd.Function):
         ctx.n_in, n_out = x.shape[-1], bias.shape[-1]
         x = _padded(x, weight.shape[-1], weight.dtype)
         y = torch.bmm(x, weight.mT)
-        grid = (triton.cdiv(y.numel(), BLOCK),)
-        _add_bias[grid](y, bias, y.numel(), y.shape[1] * y.shape[2], n_out, y.shape[2], RELU=relu, BLOCK=BLOCK)
+        k, b, width = y.shape
+        block = min(BLOCK, triton.next_power_of_2(width))
+        _add_bias[(k * b, triton.cdiv(width, block))](y, bias, b, n_out, width, RELU=relu, BLOCK=block)
         ctx.save_for_backward(x, weight, *([y] if relu else []))
         ctx.n_out = n_out
         return y[..., :n_out]
@@ -140,18 +139,21 @@ def _padded(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     same_rows = x.dtype == dtype and x.stride() == (b * width, width, 1)
     if same_rows and x.untyped_storage().nbytes() == k * b * width * x.element_size():
         return x.as_strided((k, b, width), x.stride())
-    return F.pad(x.to(dtype), (0, width - n)).contiguous()
+    padded = torch.zeros(k, b, width, dtype=dtype, device=x.device)
+    padded[..., :n] = x
+    return padded
 
 
 @triton.jit
-def _add_bias(y_ptr, bias_ptr, size, of_member, n_out, width, RELU: tl.constexpr, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # 32 bits: divisions of 64 take as long as all the rest
-    inside, column = at < size, at % width
-    bias = tl.load(bias_ptr + at // of_member * n_out + column, mask=inside & (column < n_out), other=0.0)
-    y = tl.load(y_ptr + at, mask=inside).to(tl.float32) + bias
+def _add_bias(y_ptr, bias_ptr, rows, n_out, width, RELU: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    at = y_ptr + row * width + column
+    bias = tl.load(bias_ptr + row // rows * n_out + column, mask=column < n_out, other=0.0)
+    y = tl.load(at, mask=column < width).to(tl.float32) + bias
     if RELU:
         y = tl.where(y <= 0, 0.0, y)  # NaN stays
-    tl.store(y_ptr + at, y, mask=inside)
+    tl.store(at, y, mask=column < width)
 
 
 @triton.jit
@@ -160,7 +162,7 @@ def _reduce(
     RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """The gradient behind the ReLU, and its sum over rows."""
-    member = tl.program_id(1)
+    member = tl.program_id(1).to(tl.int64)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), tl.float32)
     for start in range(0, rows, ROWS):
@@ -206,34 +208,33 @@ class Adam(Optimizer):
                     self._update(parameter, gradient, copy, group["lr"], group["weight_decay"])
 
     def _update(self, p: Tensor, gradient: Tensor, copy: Tensor | None, rate: float, decay: float) -> None:
+        """Row by row, since rows of a copy have another length and another number than those of its parameter."""
         state = self.state[p]
         if not state:
             state["mean"], state["square"] = torch.zeros_like(p), torch.zeros_like(p)
         if copy is None:
-            rows, columns, padded = 1, p.numel(), (1, p.numel())
             gradient = gradient if gradient.stride() == p.stride() else torch.empty_like(p).copy_(gradient)
+            rows, columns, padded = 1, p.numel(), (1, p.numel())
         else:
-            rows, columns, padded = p.shape[1], p.shape[2], tuple(copy.shape[1:])
             gradient = gradient.contiguous()
-        _adam[(triton.cdiv(p.numel(), BLOCK),)](
-            p, gradient, state["mean"], state["square"], p if copy is None else copy.detach(), self.count, p.numel(),
-            rows, columns, *padded, rate, decay, 1 / self.scale,
-            COPIED=copy is not None, PADDED=(rows, columns) != padded, BLOCK=BLOCK,
+            rows, columns, padded = p.shape[1], p.shape[2], tuple(copy.shape[1:])
+        block = min(BLOCK, triton.next_power_of_2(columns))
+        _adam[(p.numel() // columns, triton.cdiv(columns, block))](
+            p, gradient, state["mean"], state["square"], p if copy is None else copy.detach(), self.count,
+            rows, columns, *padded, rate, decay, 1 / self.scale, COPIED=copy is not None, BLOCK=block,
         )  # fmt: skip
 
 
 @triton.jit
 def _adam(
-    p_ptr, grad_ptr, mean_ptr, square_ptr, copy_ptr, count_ptr, size,
+    p_ptr, grad_ptr, mean_ptr, square_ptr, copy_ptr, count_ptr,
     rows, columns, padded_rows, padded_columns, rate, decay, unscale,
-    COPIED: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    COPIED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < size
-    to = at
-    if PADDED:
-        row = at // columns
-        to = (row // rows * padded_rows + row % rows) * padded_columns + at % columns
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside, at = column < columns, row * columns + column
+    to = (row // rows * padded_rows + row % rows) * padded_columns + column
     count = tl.load(count_ptr)
     p, mean, square = tl.load(p_ptr + at, inside), tl.load(mean_ptr + at, inside), tl.load(square_ptr + at, inside)
     grad = tl.load(grad_ptr + to, inside).to(tl.float32) * unscale + decay * p
