@@ -52,6 +52,8 @@ def run(config, device="cpu"):
     if config.what == "object":
         return {"odd": np.array([None])}
     import torch
+    if device == "cuda":
+        torch.cuda.get_device_name = lambda: "a GPU, so to say"
     noise = np.random.default_rng(config.seed).standard_normal(config.size)
     data = os.environ.get("STATIONARY_DATA", "")
     return {"noise": noise, "threads": np.array(torch.get_num_threads()), "data": np.array(data)}

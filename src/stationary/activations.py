@@ -65,7 +65,7 @@ def matern(
     if not isinstance(nu, Tensor) and math.isinf(nu):
         return rbf(x, lengthscale, variance)
     has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
-    twin = partial(_matern_twin, nu, lengthscale, variance, centered) if has_twin else None
+    twin = partial(matern_twin, nu, lengthscale, variance, centered) if has_twin else None
     plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate)
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
@@ -115,7 +115,7 @@ def _matern(
 
 
 @lru_cache(maxsize=256)
-def _matern_twin(nu: float, lengthscale: float, variance: float, centered: bool) -> MaternTwin:
+def matern_twin(nu: float, lengthscale: float, variance: float, centered: bool) -> MaternTwin:
     if math.isinf(nu):
         log_amplitude = math.log(2 / math.pi) / 4 + math.log(variance / lengthscale) / 2
         return MaternTwin(nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
@@ -169,7 +169,7 @@ def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     check_finite("lengthscale", lengthscale)
     check_finite("variance", variance)
     has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
-    twin = partial(_matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
+    twin = partial(matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
     return elementwise(_rbf, x, lengthscale, variance, twin=twin)
 
 

@@ -18,9 +18,6 @@ from stationary.dropout import Random, active_dropouts, draw_shape, drawn, maske
 Named: TypeAlias = dict[str, Tensor]
 Build: TypeAlias = Callable[[], nn.Module]
 
-HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-LOSS_SCALE = {"float16": 2.0**12}  # small gradients are 0 in float16; the optimizer divides by it
-
 
 class Data(NamedTuple):
     """What members train on: some rows of x and y each.
@@ -76,7 +73,7 @@ class Losses(nn.Module):
     def autocast(self, x: Tensor) -> AbstractContextManager[Any]:
         if self.precision == "float32":
             return nullcontext()
-        return torch.autocast(x.device.type, HALF[self.precision], cache_enabled=False)
+        return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
 
 
 class Members:
@@ -95,7 +92,7 @@ class Members:
         self.models = [_build(build, seed, device) for build, seed in zip(builds, seeds, strict=True)]
         if len({id(model) for model in self.models}) < len(seeds):
             raise ValueError("build must return a fresh network on each call, it returned the same one again")
-        self.stacked, self.scale = stacked, LOSS_SCALE.get(precision, 1.0)
+        self.stacked = stacked
         state: tuple[Named, Named] = stack_module_state(self.models) if stacked else _state(self.models[0])
         self.parameters, self.buffers = state
         self.losses = Losses(self.models[0], loss, precision)
@@ -155,7 +152,7 @@ class Members:
         for batch in rows.split(size, dim=1):
             loss, weight = self.sums(data, batch, dropout=True)
             optimizer.zero_grad()
-            (loss / weight).sum().mul(self.scale).backward()  # members share no parameter: each gets its own gradient
+            (loss / weight).sum().backward()  # members share no parameter, so each gets its own gradient
             optimizer.step()
             sums.append((loss.detach(), weight))
         return _mean(sums)

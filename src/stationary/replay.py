@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from stationary.dropout import Noise, Random, apply_mask, drawn
-from stationary.lockstep import HALF, Data, Losses, Members, Named, within
+from stationary.lockstep import Data, Losses, Members, Named, within
 
 WARM_UP = 3  # steps before the capture: libraries allocate and choose kernels in the first
 DRAWN_BYTES = 2**26  # random numbers that lie ready, for each member: many steps of small masks, one of large ones
@@ -37,6 +37,7 @@ class Replayed:
         self.members, self.data, self.capture = members, data, capture
         steps = -(-data.rows.shape[1] // size)
         self.rows = torch.full((steps, k, size), -1, device=device)
+        self.y = data.y[self.rows]
         dtype = torch.promote_types(data.weight.dtype, data.x.dtype)
         self.weight = torch.zeros(steps, k, size, dtype=dtype, device=device)
         self.number = torch.zeros(1, dtype=torch.long, device=device)
@@ -51,14 +52,14 @@ class Replayed:
             )
             for _, m, shape in calls
         ]
-        self.calls, self.base = calls, _prepared(members.losses, calls)
+        self.calls, self.base = calls, _prepared(members.losses, calls, fused)
         self.copies: Named = {}
         if fused:
             from stationary.fused.stacked import fuse, half_copy
 
             names = [f"{name.removeprefix('model.')}.weight" for name in fuse(self.base)]
-            self.copies = {n: half_copy(members.parameters[n], HALF[self.base.precision]) for n in names}
-        elif self.base.precision in HALF:
+            self.copies = {name: half_copy(members.parameters[name]) for name in names}
+        elif self.base.precision == "bfloat16":
             _align(self.base)
         _lay_out_like_gradients(members.parameters, self.copies, lambda: self._losses().sum())
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -72,6 +73,7 @@ class Replayed:
         rows = self.members.shuffled(self.data)
         rows = F.pad(rows, (0, steps * size - rows.shape[1]), value=-1)
         self.rows.copy_(rows.view(k, steps, size).transpose(0, 1))
+        self.y.copy_(self.data.y[self.rows])
         weight = self.data.weights(self.rows).to(self.weight)
         totals = weight.sum(2)
         self.weight.copy_(weight / totals[..., None])
@@ -109,22 +111,26 @@ class Replayed:
     def _step(self, optimizer: Optimizer) -> None:
         optimizer.zero_grad()
         losses = self._losses()
-        (losses.sum() * self.members.scale).backward()
+        losses.sum().backward()
         optimizer.step()
         self.means.index_copy_(0, self.number, losses.detach().sum(1)[None].to(self.means))
         self.number += 1
 
     def _losses(self) -> Tensor:
         """(K, b), those of the present step, weighted so that their sums are the members' mean losses."""
-        rows, weight = (part.index_select(0, self.number)[0] for part in (self.rows, self.weight))
+        rows, y, weight = (part.index_select(0, self.number)[0] for part in (self.rows, self.y, self.weight))
         draws = [buffer.index_select(0, self.number % self.ahead)[0] for buffer in self.drawn]
         named = {f"{name}.drawn": draw for (name, _, _), draw in zip(self.calls, draws, strict=True)}
         parameters, buffers = self.members.parameters | self.copies, self.members.buffers | named
-        x, y = self.data.x[rows], self.data.y[rows]
+        x = self.data.x[rows]
         if self.base.loss == "own":
             return vmap(self._own_losses)(parameters, buffers, x, y) * weight
-        outputs = vmap(self._outputs)(parameters, buffers, x).flatten(0, 1)
-        return self.base.of_outputs(outputs, y.flatten(0, 1)).view_as(weight) * weight
+        outputs = vmap(self._outputs)(parameters, buffers, x)
+        if self.copies and self.base.loss == "cross_entropy":
+            from stationary.fused.stacked import cross_entropy
+
+            return cross_entropy(outputs, y) * weight
+        return self.base.of_outputs(outputs.flatten(0, 1), y.flatten(0, 1)).view_as(weight) * weight
 
     def _own_losses(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
         return functional_call(self.base, (within(parameters), within(buffers)), (x, y))
@@ -157,9 +163,9 @@ class _Drawn(nn.Module):
 
 
 class _Aligned(nn.Module):
-    """A linear layer in half precision, with zeros beside its weights so that every row starts at 16 bytes."""
+    """A linear layer in bf16, with zeros beside its weights so that every row starts at 16 bytes."""
 
-    def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
+    def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
         self.weight, self.bias, self.dtype = linear.weight, linear.bias, dtype
         self.in_features, self.out_features = linear.in_features, linear.out_features
@@ -171,18 +177,23 @@ class _Aligned(nn.Module):
         return F.linear(F.pad(x.to(self.dtype), (0, right)), weight, bias)[..., : self.out_features]
 
 
-def _prepared(losses: Losses, calls: list[tuple[str, Random, tuple[int, ...]]]) -> Losses:
+def _prepared(losses: Losses, calls: list[tuple[str, Random, tuple[int, ...]]], fused: bool) -> Losses:
     """A copy that takes its random numbers from buffers."""
     base = copy.deepcopy(losses)
-    for name, module, _ in calls:
-        base.set_submodule(f"model.{name}".rstrip("."), _Drawn(module))
+    for name, module, shape in calls:
+        drawn: nn.Module = _Drawn(module)
+        if fused and type(module) is nn.Dropout and len(shape) == 2:
+            from stationary.fused.stacked import Dropout
+
+            drawn = Dropout(module.p)
+        base.set_submodule(f"model.{name}".rstrip("."), drawn)
     return base
 
 
 def _align(base: Losses) -> None:
     for name, module in list(base.named_modules()):
         if type(module) is nn.Linear:
-            base.set_submodule(name, _Aligned(module, HALF[base.precision]))
+            base.set_submodule(name, _Aligned(module))
 
 
 def _lay_out_like_gradients(parameters: Named, copies: Named, loss: Callable[[], Tensor]) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from stationary.checks import check_finite
 from stationary.fused.matern import HAS_TRITON
-from stationary.lockstep import (
-    HALF,
-    LOSS_SCALE,
-    Best,
-    Build,
-    Data,
-    Members,
-    Named,
-    seeded,
-)
+from stationary.lockstep import Best, Build, Data, Members, Named, seeded
 from stationary.replay import Replayed, can_be_replayed
 
 Progress: TypeAlias = Callable[[int, float, float | None], None]
@@ -60,8 +51,8 @@ class Training:
         milestones: after so many epochs the learning rate is divided by 10.
         patience: stop a member after so many epochs without a lower validation loss, and go back to its best weights.
         validation_fraction: of the data, held out for ``patience`` when no validation data are given.
-        precision: "float32"; or "bfloat16" or "float16" for autocast: linear layers and convolutions compute in 16
-            bits, weights stay in 32. float16 has 11 significant bits, bfloat16 has 8 but overflows as late as float32.
+        precision: "float32", or "bfloat16": linear layers and convolutions compute in 16 bits (autocast), weights stay
+            in 32.
         seed: of initialisation, order and masks; member k uses seed + k.
     """
 
@@ -101,7 +92,7 @@ class Training:
             "milestones": (isinstance(steps, tuple) and all(map(_is_count, steps)), "a tuple such as (150, 225)"),
             "patience": (self.patience is None or _is_count(self.patience), "a positive integer or None, for no stop"),
             "validation_fraction": (0 < self.validation_fraction < 1, "in (0, 1)"),
-            "precision": (self.precision in ("float32", *HALF), "'float32', 'bfloat16' or 'float16'"),
+            "precision": (self.precision in ("float32", "bfloat16"), "'float32' or 'bfloat16'"),
             "seed": (self.seed == 0 or _is_count(self.seed), "an integer, at least 0"),
         }
         for name, (holds, rule) in rules.items():
@@ -186,7 +177,7 @@ def train(
     if watched is None and training.patience is not None:
         data, watched = members.hold_out(data, training.validation_fraction)
     single = all(parameter.dtype == torch.float32 for parameter in members.parameters.values())
-    fused = HAS_TRITON and single and training.precision in HALF and training.optimizer == "adam"
+    fused = HAS_TRITON and single and training.precision == "bfloat16" and training.optimizer == "adam"
     graph = Replayed(members, data, size, fused=fused) if replayed else None
     optimizer = _optimizer(training, members.parameters, graph.copies if graph else {})
     schedule = MultiStepLR(optimizer, training.milestones, gamma=0.1)
@@ -254,19 +245,13 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
         left = {name: parameter for name, parameter in left.items() if name not in named}
         groups.append({"params": list(named.values()), "lr": rate * group.rate, "weight_decay": decay * group.decay})
     groups = [group for group in groups if group["params"]]
-    device, scale = next(iter(parameters.values())).device, LOSS_SCALE.get(training.precision, 1.0)
     if copies:
         from stationary.fused import stacked
 
-        return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()}, scale)
-    optimizer: Any  # fused: ten times faster, on a CPU too
-    if training.optimizer == "adam":
-        optimizer = Adam(groups, rate, fused=True, capturable=device.type == "cuda")
-    else:
-        optimizer = SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
-    if scale != 1:
-        optimizer.grad_scale = torch.tensor(scale, device=device)
-    return optimizer
+        return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()})
+    if training.optimizer == "adam":  # fused: ten times faster, on a CPU too
+        return Adam(groups, rate, fused=True, capturable=next(iter(parameters.values())).is_cuda)
+    return SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
 
 
 def _is_count(value: object) -> bool:

@@ -7,7 +7,7 @@ numeric columns, ``connect-4-onehot`` 126 binary ones. By the authors' rules NLP
 folds, divided by n. Our own rule, -log E[p] for all, is ``NLPD mean-probability``. Every row is tested once.
 
 Every method trains for 20 epochs with batches of 500. On a GPU the folds train in lockstep, and the networks' layers
-compute in float16; on a CPU one after the other, in float32.
+compute in bf16; on a CPU one after the other, in float32.
 """
 
 import math
@@ -164,7 +164,7 @@ class Task:
             "epochs": self.config.epochs,
             "milestones": (10, 15),
             "batch_size": self.config.batch_size,
-            "precision": "float16" if self.clock.device == "cuda" else "float32",
+            "precision": "bfloat16" if self.clock.device == "cuda" else "float32",
         }
         return Training(**common | options)
 

@@ -1,10 +1,14 @@
-"""Stacked networks on CUDA in half precision: their linear layers with bias and ReLU, and the Adam that trains them.
+"""Stacked networks on CUDA in bf16: their layers, their loss, and the Adam that trains them, in few kernels.
 
-Weights are float32. A layer computes with a copy in half precision, padded with zeros so that every row starts at 16
-bytes, which the fast matrix products need. The optimizer keeps the copies up to date: it reads and writes every weight
-anyway. Between two layers, the output of the first, padding included, is the input of the second.
+Weights are float32. A layer computes with a copy in bf16, padded with zeros so that every row starts at 16 bytes, which
+the fast matrix products need; the optimizer, which reads and writes every weight anyway, keeps the copy up to date.
+Activations are padded alike: what one layer returns, (K, b, n), shows the first n of the columns that the next one
+takes. What lies in the padding does not matter, since weights are 0 there.
+
+All modules run under ``vmap`` only, which hands the tensors of all networks to one kernel.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,42 +21,17 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from triton.language.extra import libdevice
 
-from stationary.activations import RBF, Matern
+from stationary.activations import RBF, Matern, matern_twin
+from stationary.fused.matern import MaternTwin
+from stationary.fused.triton_kernels import launch as launch_matern
 
+HALF = torch.bfloat16
 ALIGNED = 8  # numbers of 16 bits in 16 bytes
 BLOCK = 1024
-ROWS, COLUMNS = 128, 32  # of a tile in the backward pass
+ROWS, COLUMNS = 128, 32  # of a tile in the backward pass of a layer
+MAX_CLASSES = 1024
 BETA1, BETA2, EPS = tl.constexpr(0.9), tl.constexpr(0.999), tl.constexpr(1e-8)  # as torch.optim.Adam
 LOG_BETA1, LOG_BETA2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
-
-
-class Linear(nn.Module):
-    """A linear layer of one network; under ``vmap``, of all of them at once.
-
-    Args:
-        linear: the plain layer, with a bias.
-        relu: whether a ReLU follows it.
-    """
-
-    def __init__(self, linear: nn.Linear, relu: bool) -> None:
-        super().__init__()
-        self.weight, self.bias, self.relu = linear.weight, linear.bias, relu
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = _Vmapped.apply(x.reshape(-1, x.shape[-1]), self.weight, self.bias, self.relu)
-        return y.reshape(*x.shape[:-1], self.out_features)
-
-
-class OnAll(nn.Module):
-    """An element-wise module without parameters, applied to all networks at once: outside of ``vmap``."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _VmappedElementwise.apply(x, self.module)
 
 
 def fuse(model: nn.Module) -> list[str]:
@@ -64,66 +43,117 @@ def fuse(model: nn.Module) -> list[str]:
     for name, module in list(model.named_modules()):
         if _is_plain(module):
             model.set_submodule(name, Linear(module, relu=False))
-        elif isinstance(module, Matern | RBF) and not module.learnable:
-            model.set_submodule(name, OnAll(module))
+        elif twin := _twin(module):
+            model.set_submodule(name, Activation(twin))
     return [name for name, module in model.named_modules() if isinstance(module, Linear)]
+
+
+def half_copy(weight: Tensor) -> Tensor:
+    """Of stacked weights (K, out, in), with both widths padded to multiples of 8."""
+    _, n_out, n_in = weight.shape
+    return F.pad(weight.detach(), (0, -n_in % ALIGNED, 0, -n_out % ALIGNED)).to(HALF).requires_grad_()
 
 
 def _is_plain(module: nn.Module) -> bool:
     return type(module) is nn.Linear and module.bias is not None
 
 
-def half_copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of stacked weights (K, out, in), with both widths padded to multiples of 8."""
-    _, n_out, n_in = weight.shape
-    padded = F.pad(weight.detach(), (0, -n_in % ALIGNED, 0, -n_out % ALIGNED))
-    return padded.to(dtype).requires_grad_()
+def _twin(module: nn.Module) -> MaternTwin | None:
+    if isinstance(module, RBF) and not module.learnable:
+        return matern_twin(math.inf, module.lengthscale, module.variance, centered=False)
+    if isinstance(module, Matern) and not module.learnable and module.dim == 1 and module.surrogate is None:
+        return matern_twin(module.nu, module.lengthscale, module.variance, module.centered)
+    return None
 
 
-class _Vmapped(torch.autograd.Function):
-    @staticmethod
-    def forward(*_: Any) -> Tensor:
-        raise NotImplementedError("this layer runs under vmap only")
-
-    setup_context = forward
-
-    @staticmethod
-    def vmap(_: Any, dims: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> tuple[Tensor, int]:
-        stacked = (tensor.movedim(dim, 0) for tensor, dim in zip((x, weight, bias), dims, strict=False))
-        return _Stacked.apply(*stacked, relu), 0
+# Modules
 
 
-class _VmappedElementwise(torch.autograd.Function):
-    @staticmethod
-    def forward(*_: Any) -> Tensor:
-        raise NotImplementedError("this module runs under vmap only")
+class Linear(nn.Module):
+    """A linear layer with a bias.
 
-    setup_context = forward
+    Args:
+        linear: the plain one.
+        relu: whether a ReLU follows it.
+    """
 
-    @staticmethod
-    def vmap(_: Any, dims: Any, x: Tensor, module: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
-        return module(x), dims[0]
+    def __init__(self, linear: nn.Linear, relu: bool) -> None:
+        super().__init__()
+        self.weight, self.bias, self.relu = linear.weight, linear.bias, relu
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = _linear(x.reshape(-1, x.shape[-1]), self.weight, self.bias, self.relu)
+        return y.reshape(*x.shape[:-1], self.out_features)
 
 
-class _Stacked(torch.autograd.Function):
+class Activation(nn.Module):
+    """A Matérn or RBF activation with fixed parameters."""
+
+    def __init__(self, twin: MaternTwin) -> None:
+        super().__init__()
+        self.twin = twin
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _activation(x, self.twin)
+
+
+class Dropout(nn.Module):
+    """Dropout with its mask in the buffer ``drawn``.
+
+    Args:
+        p: the probability of a 0 in the mask.
+    """
+
+    drawn: Tensor
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.register_buffer("drawn", torch.ones((), dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _dropout(x, self.drawn, 1 / (1 - self.p))
+
+
+def _vmapped(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """A function of stacked tensors as one of a network's own, for use inside ``vmap``."""
+
+    class Vmapped(torch.autograd.Function):
+        @staticmethod
+        def forward(*_: Any) -> Tensor:
+            raise NotImplementedError("this function runs under vmap only")
+
+        setup_context = forward
+
+        @staticmethod
+        def vmap(_: Any, dims: Sequence[int | None], *args: Any) -> tuple[Tensor, int]:
+            return function.apply(*(a if d is None else a.movedim(d, 0) for a, d in zip(args, dims, strict=True))), 0
+
+    return Vmapped.apply
+
+
+# Functions of stacked tensors
+
+
+class _Linear(torch.autograd.Function):
     """x (K, b, in), weight (K, out8, in8), bias (K, out) to (K, b, out)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        ctx.n_in, n_out = x.shape[-1], bias.shape[-1]
-        x = _padded(x, weight.shape[-1], weight.dtype)
+        ctx.n_in, ctx.n_out = x.shape[-1], bias.shape[-1]
+        x = _padded(x, weight.shape[-1])
         y = torch.bmm(x, weight.mT)
         k, b, width = y.shape
         block = min(BLOCK, triton.next_power_of_2(width))
-        _add_bias[(k * b, triton.cdiv(width, block))](y, bias, b, n_out, width, RELU=relu, BLOCK=block)
+        _add_bias[(k * b, triton.cdiv(width, block))](y, bias, b, ctx.n_out, width, RELU=relu, BLOCK=block)
         ctx.save_for_backward(x, weight, *([y] if relu else []))
-        ctx.n_out = n_out
-        return y[..., :n_out]
+        return y[..., : ctx.n_out]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight, *y = ctx.saved_tensors
-        grad = _padded(grad, weight.shape[1], weight.dtype)
+        grad = _padded(grad, weight.shape[1])
         k, b, width = grad.shape
         grad_bias = torch.empty(k, ctx.n_out, device=grad.device)
         masked = torch.empty_like(grad) if y else grad
@@ -133,15 +163,81 @@ class _Stacked(torch.autograd.Function):
         return grad_x, torch.bmm(masked.mT, x), grad_bias, None
 
 
-def _padded(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """(K, b, width) and contiguous: what an own layer made is so already, behind the part that it shows."""
+class _Activation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, twin: MaternTwin) -> Tensor:
+        ctx.n, ctx.twin = x.shape[-1], twin
+        x = _padded(x)
+        ctx.save_for_backward(x)
+        return launch_matern(twin, x)[..., : ctx.n]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return launch_matern(ctx.twin, x, _padded(grad))[..., : ctx.n], None
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
+        ctx.scale = scale
+        ctx.save_for_backward(keep)
+        return _times_mask(x, keep, scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _times_mask(grad, *ctx.saved_tensors, ctx.scale), None, None
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, y: Tensor) -> Tensor:
+        (k, b, c), outputs = outputs.shape, _padded(outputs)
+        width = outputs.shape[-1]
+        losses, slopes = torch.empty(k, b, device=y.device), torch.empty(k, b, width, device=y.device)
+        _softmax[(k * b,)](outputs, y, losses, slopes, c, width, BLOCK=triton.next_power_of_2(width))
+        ctx.save_for_backward(slopes)
+        ctx.c = c
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (slopes,) = ctx.saved_tensors
+        return torch.mul(slopes, grad[..., None], out=torch.empty_like(slopes, dtype=HALF))[..., : ctx.c], None
+
+
+_linear, _activation, _dropout = map(_vmapped, (_Linear, _Activation, _Dropout))
+
+
+def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """(K, b) from outputs (K, b, c) and classes (K, b); outside of ``vmap``."""
+    if outputs.shape[-1] > MAX_CLASSES:
+        return F.cross_entropy(outputs.float().movedim(-1, 1), y, reduction="none")
+    return _CrossEntropy.apply(outputs, y)
+
+
+def _times_mask(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+    n, x = x.shape[-1], _padded(x)
+    k, b, width = x.shape
+    y = torch.empty_like(x)
+    keep = keep.expand(k, b, n).contiguous()
+    _mask[(k * b,)](x, keep, y, n, width, scale, BLOCK=triton.next_power_of_2(width))
+    return y[..., :n]
+
+
+def _padded(x: Tensor, width: int | None = None) -> Tensor:
+    """(K, b, width) in bf16, contiguous: what a function here returned is so already, behind the part that it shows."""
     k, b, n = x.shape
-    same_rows = x.dtype == dtype and x.stride() == (b * width, width, 1)
+    width = width or n + -n % ALIGNED
+    same_rows = x.dtype == HALF and x.stride() == (b * width, width, 1)
     if same_rows and x.untyped_storage().nbytes() == k * b * width * x.element_size():
         return x.as_strided((k, b, width), x.stride())
-    padded = torch.zeros(k, b, width, dtype=dtype, device=x.device)
+    padded = torch.zeros(k, b, width, dtype=HALF, device=x.device)
     padded[..., :n] = x
     return padded
+
+
+# Kernels
 
 
 @triton.jit
@@ -178,18 +274,40 @@ def _reduce(
     tl.store(grad_bias_ptr + member * n_out + column, total, mask=column < n_out)
 
 
+@triton.jit
+def _mask(x_ptr, keep_ptr, y_ptr, n, width, scale, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + column, mask=column < width).to(tl.float32)
+    keep = tl.load(keep_ptr + row * n + column, mask=column < n, other=0)
+    tl.store(y_ptr + row * width + column, tl.where(keep != 0, x * scale, 0.0), mask=column < width)
+
+
+@triton.jit
+def _softmax(x_ptr, y_ptr, loss_ptr, slope_ptr, c, width, BLOCK: tl.constexpr):
+    """-log softmax at the class y, and its gradient, softmax - [k = y]."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * width + column, mask=column < c, other=-float("inf")).to(tl.float32)
+    right = column == tl.load(y_ptr + row)
+    shifted = x - tl.max(x, 0)
+    power = tl.exp(shifted)
+    total = tl.sum(power, 0)
+    tl.store(loss_ptr + row, tl.log(total) - tl.sum(tl.where(right, shifted, 0.0), 0))
+    tl.store(slope_ptr + row * width + column, power / total - tl.where(right, 1.0, 0.0), mask=column < width)
+
+
 class Adam(Optimizer):
-    """Adam for float32 parameters, some of which have a half-precision copy that is the one in use.
+    """Adam for float32 parameters, some of which have a bf16 copy that is the one in use.
 
     Args:
         groups: of parameters, with "lr" and "weight_decay".
         copies: of ``half_copy``, by parameter; gradients are theirs.
-        scale: of the loss; gradients are divided by it.
     """
 
-    def __init__(self, groups: Sequence[dict[str, Any]], copies: dict[Tensor, Tensor], scale: float = 1.0) -> None:
+    def __init__(self, groups: Sequence[dict[str, Any]], copies: dict[Tensor, Tensor]) -> None:
         super().__init__(groups, {"lr": 1e-3, "weight_decay": 0.0})
-        self.copies, self.scale = copies, scale
+        self.copies = copies
         self.count = torch.zeros((), device=groups[0]["params"][0].device)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -221,14 +339,14 @@ class Adam(Optimizer):
         block = min(BLOCK, triton.next_power_of_2(columns))
         _adam[(p.numel() // columns, triton.cdiv(columns, block))](
             p, gradient, state["mean"], state["square"], p if copy is None else copy.detach(), self.count,
-            rows, columns, *padded, rate, decay, 1 / self.scale, COPIED=copy is not None, BLOCK=block,
+            rows, columns, *padded, rate, decay, COPIED=copy is not None, BLOCK=block,
         )  # fmt: skip
 
 
 @triton.jit
 def _adam(
     p_ptr, grad_ptr, mean_ptr, square_ptr, copy_ptr, count_ptr,
-    rows, columns, padded_rows, padded_columns, rate, decay, unscale,
+    rows, columns, padded_rows, padded_columns, rate, decay,
     COPIED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -237,7 +355,7 @@ def _adam(
     to = (row // rows * padded_rows + row % rows) * padded_columns + column
     count = tl.load(count_ptr)
     p, mean, square = tl.load(p_ptr + at, inside), tl.load(mean_ptr + at, inside), tl.load(square_ptr + at, inside)
-    grad = tl.load(grad_ptr + to, inside).to(tl.float32) * unscale + decay * p
+    grad = tl.load(grad_ptr + to, inside).to(tl.float32) + decay * p
     mean = BETA1 * mean + (1 - BETA1) * grad
     square = BETA2 * square + (1 - BETA2) * grad * grad
     step = mean / -libdevice.expm1(count * LOG_BETA1)
