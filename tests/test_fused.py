@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import stationary as st
-from stationary.activations import _matern_twin
+from stationary.activations import matern_twin
 from stationary.fused import MaternTwin
 from stationary.fused.elementwise import PIECE
 from stationary.fused.matern import matern_backward_op, matern_op
@@ -20,7 +20,7 @@ each_nu = pytest.mark.parametrize("nu", NUS)
 
 
 def op_parameters(nu, centered=False):
-    twin = _matern_twin(nu, 0.7, 1.3, centered and math.isfinite(nu))
+    twin = matern_twin(nu, 0.7, 1.3, centered and math.isfinite(nu))
     return twin.nu, twin.rate, twin.log_amplitude, twin.offset, twin.floor
 
 
