@@ -339,12 +339,14 @@ def test_processes_run_in_lockstep(parts, tmp_path, store):
 
 def test_processes_give_the_same_results_and_share_the_threads(fake, store, monkeypatch):
     monkeypatch.setattr("torch.get_num_threads", lambda: 4)
+    monkeypatch.setenv("STATIONARY_DATA", "somewhere")
     tasks = [fake(seed=seed) for seed in range(4)] + [fake(seed=4, what="raise")]
     summary = run_missing(tasks, store, jobs=2)
     assert summary.done == 4 and [task for task, _ in summary.failures] == tasks[4:]
     for task in tasks[:4]:
         assert np.array_equal(noise(store, task), expected(task))
         assert store.load(*task.key).arrays["threads"] == 2
+        assert store.load(*task.key).arrays["data"] == "somewhere"
         assert store.load(*task.key).environment["threads"] == 2
     assert not multiprocessing.active_children()
 
@@ -383,7 +385,7 @@ def test_processes_end_with_their_parent(fake, tmp_path, ending):
         wait_until(lambda: all(path.exists() and path.read_text().endswith("\n") for path in starts))
         wait_until(lambda: states() == ["done", "running", "running", "missing"])
         parent.send_signal(ending)
-        assert parent.wait(timeout=30) != 0
+        assert parent.wait(timeout=120) != 0
         wait_until(lambda: not any(Path(f"/proc/{path.read_text().strip()}").exists() for path in starts))
     finally:
         parent.kill()
@@ -393,7 +395,7 @@ def test_processes_end_with_their_parent(fake, tmp_path, ending):
     assert len(left) == (2 if ending == signal.SIGKILL else 0)
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -28,7 +28,8 @@ def test_runs_and_reports(name, tmp_path):
     config, first = results[0]
     again = experiment.run(config)
     assert first.keys() == again.keys()
-    assert all(np.array_equal(first[key], again[key]) for key in first), "same seed, same numbers"
+    same = [np.array_equal(first[key], again[key]) for key in first if not key.startswith("seconds")]
+    assert all(same), "same seed, same numbers"
     for _, arrays in results:
         assert not any(np.isnan(value).any() for value in arrays.values() if value.dtype.kind == "f")
     section = experiment.report(results)

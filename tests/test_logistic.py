@@ -62,3 +62,11 @@ def test_rows_do_not_influence_each_other():
         alone = logistic.of_dropout(offset[i : i + 1], weights[i : i + 1], 0.2, zero[:1])
         for a, b in zip(together, alone, strict=True):
             torch.testing.assert_close(a[i : i + 1], b, rtol=1e-12, atol=1e-12)
+
+
+def test_where_every_row_is_sure_or_nothing_is_known():
+    """No row is left to integrate: certainty, and NaN for what is not a number."""
+    offset = torch.tensor([200.0, -200.0, float("nan")], dtype=torch.float64)
+    result = logistic.of_dropout(offset, torch.ones(3, 4, dtype=torch.float64), 0.2, torch.zeros(3))
+    torch.testing.assert_close(result.probability[:2], torch.tensor([1.0, 0.0], dtype=torch.float64))
+    assert result.probability[2].isnan() and result.entropy[:2].tolist() == [0.0, 0.0]

@@ -6,10 +6,11 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, get_args
+from typing import IO, Annotated, Any, get_args
 
 from stationary.extras import extra
 
@@ -21,9 +22,10 @@ with extra("experiments"):
 
     from stationary.experiments import EXPERIMENTS
     from stationary.progress import Watch, differing, duration, in_words
-    from stationary.report import render_html, render_latex, render_markdown
+    from stationary.report import render_csv, render_html, render_latex, render_markdown
 
 from stationary import execute
+from stationary.archive import archive
 from stationary.execute import Task, run_missing
 from stationary.files import write_atomically
 from stationary.runs import (
@@ -55,7 +57,7 @@ class Engine(str, Enum):
 
 
 class Format(str, Enum):
-    html, md, latex = "html", "md", "latex"
+    html, md, latex, csv = "html", "md", "latex", "csv"
 
 
 Names = Annotated[list[str] | None, typer.Argument(help=f"Which of: {', '.join(EXPERIMENTS)}. All of them if none.")]
@@ -227,7 +229,8 @@ def report(
     prior: Prior = None,
     settings: Settings = None,
     form: Annotated[
-        Format, typer.Option("--format", help="html: figures and tables on one page; md, latex: the tables.")
+        Format,
+        typer.Option("--format", help="html: figures and tables on one page; md, latex: the tables; csv: the numbers."),
     ] = Format.html,
     show: Annotated[bool, typer.Option("--open", help="Open it when it is written.")] = False,
 ) -> None:
@@ -238,7 +241,7 @@ def report(
     Example: stationary report regression --scale paper --format latex
     """
     choices = choices_from(dataset=dataset, method=method, prior=prior)
-    store, sections, environments, failed = RunStore(out / "runs"), [], [], False
+    store, named, environments, failed = RunStore(out / "runs"), {}, [], False
     for name, selection in _selected(names, scale, choices, settings).items():
         experiment, configs = EXPERIMENTS[name], selection.configs
         found = [(config, run) for config in configs if (run := _load(store, name, experiment, config))]
@@ -247,14 +250,21 @@ def report(
         if not found:
             continue
         try:
-            sections.append(experiment.report([(config, run.arrays) for config, run in found]))
+            named[name] = experiment.report([(config, run.arrays) for config, run in found])
             environments += [run.environment for _, run in found]
         except Exception:
             _warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
             failed = True
+    sections = list(named.values())
     if not sections:
         _warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
         raise typer.Exit(1)
+    if form is Format.csv:
+        texts = {out / f"{name}.csv": render_csv(section) for name, section in named.items() if section.records}
+        for path, text in texts.items():
+            write_atomically(path, partial(_write, text))
+        _print(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
+        raise typer.Exit(1 if failed or not texts else 0)
     for section in sections:
         for figure_name, figure in section.figures.items():
             save_figure(out / "figures" / figure_name, figure)
@@ -264,11 +274,28 @@ def report(
         path, text = out / "report.md", render_markdown(sections)
     else:
         path, text = out / "report.tex", render_latex(sections)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, partial(_write, text))
     _print(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command("archive")
+def archive_runs(
+    names: Names = None,
+    out: Out = Path("out"),
+    to: Annotated[Path, typer.Option(help="The folder of the files.")] = Path("results"),
+) -> None:
+    """Write finished runs as small JSON files with their origin, to keep them in a repository.
+
+    Example: stationary archive uci --to results
+    """
+    store = RunStore(out / "runs")
+    for name, experiment in _chosen(names).items():
+        known = [run for run in store.runs(name, lambda p: _warn(str(p))) if run.version == experiment.VERSION]
+        if paths := archive(known, to / name, getattr(experiment, "LOCKSTEP", None)):
+            _print(f"wrote {len(paths)} files with {len(known)} runs to {to / name}")
 
 
 @app.command()
@@ -363,6 +390,10 @@ def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> No
 
 def _print(text: str) -> None:
     typer.echo(text)
+
+
+def _write(text: str, file: IO[bytes]) -> None:
+    file.write(text.encode())
 
 
 def _warn(text: str) -> None:

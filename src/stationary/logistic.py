@@ -108,6 +108,8 @@ def _integrate(
     result = LogisticExpectations(torch.sigmoid(mean), torch.zeros_like(mean), mean.abs() / 2)
     reach = mean.abs() + spread
     unsure = (mean.abs() - spread <= digits + 5).nonzero()[:, 0]
+    if not len(unsure):
+        return result
     for rows in unsure[reach[unsure].argsort()].split(max(1, _block_size(mean) // (8 * width))):
         step = 2 * math.pi / (reach[rows[-1]].item() + digits)
         t = (torch.arange(math.ceil(digits / math.pi / step), dtype=mean.dtype, device=mean.device) + 0.5) * step

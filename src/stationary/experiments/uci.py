@@ -155,9 +155,11 @@ class Task:
     splits: list[Split]
     clock: Clock
 
-    def build(self, **options: Any) -> Callable[[], nn.Module]:
+    def build(self) -> nn.Module:
+        """A fresh network, with an activation of its own, which may learn."""
         split = self.splits[0]
-        return partial(MLP, split.n_features, split.n_classes, hidden=self.config.hidden, **options)
+        activation = _activation(self.config)
+        return MLP(split.n_features, split.n_classes, hidden=self.config.hidden, activation=activation)
 
     def training(self, **options: Any) -> Training:
         common: dict[str, Any] = {
@@ -191,8 +193,7 @@ def _activation(config: Config) -> nn.Module:
 def _network(task: Task) -> Iterator[Predictions]:
     """One training for three rows: MC dropout, its exact integral, and the restored prior."""
     config = task.config
-    build = task.build(activation=_activation(config))
-    models = task.train([build] * len(task.splits), task.training(learning_rate=LEARNING_RATES[config.dataset]))
+    models = task.train([task.build] * len(task.splits), task.training(learning_rate=LEARNING_RATES[config.dataset]))
     for model, split in zip(models, task.splits, strict=True):
         rows: Predictions = {config.method: partial(_with_dropout, MCDropout(config.n_samples), model, split)}
         if config.method == "NN":
@@ -212,9 +213,8 @@ def _restored(method: Any, model: nn.Module, split: Split) -> Prediction:
 
 
 def _ensemble(task: Task) -> Iterator[Predictions]:
-    build = task.build(activation=_activation(task.config))
     training = task.training(learning_rate=LEARNING_RATES[task.config.dataset])
-    models = task.train([build] * len(task.splits) * ENSEMBLE, training, ENSEMBLE)
+    models = task.train([task.build] * len(task.splits) * ENSEMBLE, training, ENSEMBLE)
     for k, split in enumerate(task.splits):
         posterior = Ensemble(ENSEMBLE).posterior(models[k * ENSEMBLE : (k + 1) * ENSEMBLE])
         yield {task.config.method: partial(_once, posterior, split)}
@@ -222,13 +222,12 @@ def _ensemble(task: Task) -> Iterator[Predictions]:
 
 def _swag(task: Task) -> Iterator[Predictions]:
     """Weights are collected after the epochs 16 to 20, at the last learning rate."""
-    build = task.build(activation=_activation(task.config))
     training = task.training(learning_rate=LEARNING_RATES[task.config.dataset])
     seeds = [task.config.seed + fold for fold in task.config.folds]
     swag, folds = SWAG(start=0.5 if training.epochs < 12 else 0.75), [split.train for split in task.splits]
     if training.epochs < 4:  # too short for two points
         training = replace(training, epochs=4)
-    posteriors = swag.fit_folds([build] * len(folds), folds, training, seeds=seeds, progress=task.clock.epoch)
+    posteriors = swag.fit_folds([task.build] * len(folds), folds, training, seeds=seeds, progress=task.clock.epoch)
     for posterior, split in zip(posteriors, task.splits, strict=True):
         yield {task.config.method: partial(_once, posterior, split)}
 
