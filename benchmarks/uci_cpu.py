@@ -1,7 +1,7 @@
 """The paper's network on Adult, ten folds on a CPU: as the UCI experiment does it, the naive way, and as bare products.
 
-    python benchmarks/uci_cpu.py                          # one fold, two epochs: minutes
-    python benchmarks/uci_cpu.py --folds 10 --epochs 20   # nothing extrapolated: hours
+    python benchmarks/uci_cpu.py                          # one fold, two epochs, three times: minutes
+    python benchmarks/uci_cpu.py --folds 10 --epochs 20 --repeats 1
     python benchmarks/uci_cpu.py --json results/benchmarks/uci_cpu.json
 
 d-1000-1000-500-50-c with the Matérn-3/2 activation, 20 epochs of Adam 5e-5 with batches of 500, then 100 samples of MC
@@ -21,12 +21,12 @@ does before its first epoch and after its last counts as part of these.
 import argparse
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import TypeVar
 
 import torch
 from scipy.stats import ttest_rel
@@ -43,13 +43,11 @@ from stationary.predictive import Categorical, Members
 from stationary.runs import environment, write_json
 from stationary.training import Training, train
 
-FOLDS, EPOCHS, BATCH, SAMPLES, DROPOUT = 10, 20, 500, 100, 0.2
-HIDDEN = (1000, 1000, 500, 50)
+FOLDS, BATCH, SAMPLES, HIDDEN = 10, 500, 100, (1000, 1000, 500, 50)
+TRAINING = Training(epochs=20, milestones=(10, 15), batch_size=BATCH, learning_rate=LEARNING_RATES["adult"])
 AT_LEAST, AT_MOST = 1.2, 1.3  # naive / ours, ours / products
-WAYS = ("ours", "naive", "products")
-T = TypeVar("T")
 Scores = dict[str, float]
-Times = dict[str, dict[str, list[float]]]  # of each way, by part
+Times = defaultdict[str, list[float]]  # by way and part
 
 
 def score(sampled: Categorical, point: Categorical, y: Tensor) -> Scores:
@@ -74,13 +72,13 @@ class Naive:
         layers = list[nn.Module]()
         for n_in, n_out in pairwise((split.n_features, *HIDDEN[:-1])):
             layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-        layers += [nn.Linear(*HIDDEN[-2:]), PlainMatern32(), nn.Dropout(DROPOUT)]
-        self.model = nn.Sequential(*layers, nn.Linear(HIDDEN[-1], split.n_classes))
-        self.split = split
-        self.optimizer = torch.optim.Adam(self.model.parameters(), LEARNING_RATES["adult"])
-        self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [10, 15])
+        layers += [nn.Linear(*HIDDEN[-2:]), PlainMatern32(), nn.Dropout(0.2), nn.Linear(HIDDEN[-1], split.n_classes)]
+        self.split, self.model = split, nn.Sequential(*layers)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), TRAINING.learning_rate)
+        self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, TRAINING.milestones)
 
-    def epoch(self) -> None:
+    def epoch(self) -> tuple[float, float]:
+        """The loss and the accuracy on the test fold after it."""
         x, y = self.split.train
         self.model.train()
         for rows in torch.randperm(len(x)).split(BATCH):
@@ -89,21 +87,19 @@ class Naive:
             loss.backward()
             self.optimizer.step()
         self.schedule.step()
-        self.model.eval()
-        outputs = self.outputs()
-        F.cross_entropy(outputs, self.split.y_test).item()
-        (outputs.argmax(1) == self.split.y_test).float().mean().item()
+        outputs, y_test = self.outputs(dropout=False), self.split.y_test
+        return F.cross_entropy(outputs, y_test).item(), (outputs.argmax(1) == y_test).float().mean().item()
 
-    def outputs(self) -> Tensor:
+    def outputs(self, *, dropout: bool) -> Tensor:
+        self.model.train(dropout)
         with torch.no_grad():
             return torch.cat([self.model(x) for x in self.split.x_test.split(BATCH)])
 
     def evaluate(self) -> Scores:
-        self.model.eval()
-        point = Categorical.from_members([Members(self.outputs()[None])], 1)
-        self.model.train()
-        samples = torch.stack([self.outputs() for _ in range(SAMPLES)])
-        return score(Categorical.from_members([Members(samples)], SAMPLES), point, self.split.y_test)
+        samples = torch.stack([self.outputs(dropout=True) for _ in range(SAMPLES)])
+        sampled = Categorical.from_members([Members(samples)], SAMPLES)
+        point = Categorical.from_members([Members(self.outputs(dropout=False)[None])], 1)
+        return score(sampled, point, self.split.y_test)
 
 
 class Products:
@@ -111,19 +107,19 @@ class Products:
 
     def __init__(self, split: Split) -> None:
         torch.manual_seed(0)
-        widths = (split.n_features, *HIDDEN, split.n_classes)
         self.train, self.test = split.x_train, split.x_test
+        widths = (split.n_features, *HIDDEN, split.n_classes)
         self.weights = [torch.randn(n_out, n_in) / math.sqrt(n_in) for n_in, n_out in pairwise(widths)]
         self.weight_grads = [torch.empty_like(weight) for weight in self.weights]
         sizes = {len(x) for x in (*self.train.split(BATCH), self.test)}
-        self.hidden = {n: [torch.empty(n, width) for width in widths[1:]] for n in sizes}
+        self.outputs = {n: [torch.empty(n, width) for width in widths[1:]] for n in sizes}
         self.grads = {n: [torch.randn(n, width) for width in widths[1:]] for n in sizes}
         self.readouts = torch.empty(SAMPLES, split.n_classes, len(self.test))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """The input of every layer."""
         inputs = [x]
-        for weight, out in zip(self.weights, self.hidden[len(x)], strict=True):
+        for weight, out in zip(self.weights, self.outputs[len(x)], strict=True):
             inputs.append(torch.mm(inputs[-1], weight.T, out=out))
         return inputs[:-1]
 
@@ -141,63 +137,53 @@ class Products:
             torch.mm(self.weights[-1], features, out=out)
 
 
-def timed(times: list[float], job: Callable[[], T]) -> T:
-    started = time.perf_counter()
-    result = job()
-    times.append(time.perf_counter() - started)
-    return result
-
-
 def measure(split: Split, seed: int, epochs: int, times: Times) -> dict[str, Scores]:
     """Train and evaluate in all three ways in turn; adds to the times, returns what came out."""
-    naive, products = Naive(split, seed), Products(split)
-    training = Training(epochs=epochs, milestones=(10, 15), batch_size=BATCH, learning_rate=LEARNING_RATES["adult"])
-    started = time.perf_counter()
+    naive, products, started = Naive(split, seed), Products(split), time.perf_counter()
+
+    def stop(what: str) -> None:
+        nonlocal started
+        times[what].append(time.perf_counter() - started)
+        started = time.perf_counter()
 
     def build() -> nn.Module:
         activation = paper.activation("matern32", LENGTHSCALE, code_scale=True)
-        return MLP(split.n_features, split.n_classes, hidden=HIDDEN, activation=activation, dropout=DROPOUT)
+        return MLP(split.n_features, split.n_classes, hidden=HIDDEN, activation=activation)
 
     def others(*_: object) -> None:
-        nonlocal started
-        times["ours"]["epoch"].append(time.perf_counter() - started)
-        timed(times["naive"]["epoch"], naive.epoch)
-        timed(times["products"]["epoch"], products.epoch)
-        started = time.perf_counter()
+        stop("ours, epoch")
+        naive.epoch()
+        stop("naive, epoch")
+        products.epoch()
+        stop("products, epoch")
 
-    (model,) = train(build, *split.train, training, seeds=[seed], progress=others)
-    times["ours"]["epoch"][-1] += time.perf_counter() - started
-
-    def evaluate() -> Scores:
-        sampled, point = predict(model, split.x_test, MCDropout(SAMPLES)), predict(model, split.x_test)
-        return score(sampled, point, split.y_test)
-
-    timed(times["products"]["evaluation"], products.evaluate)
-    return {
-        "ours": timed(times["ours"]["evaluation"], evaluate),
-        "naive": timed(times["naive"]["evaluation"], naive.evaluate),
-    }
-
-
-def no_times() -> Times:
-    return {way: {"epoch": [], "evaluation": []} for way in WAYS}
+    (model,) = train(build, *split.train, replace(TRAINING, epochs=epochs), seeds=[seed], progress=others)
+    times["ours, epoch"][-1] += time.perf_counter() - started
+    started = time.perf_counter()
+    sampled, point = predict(model, split.x_test, MCDropout(SAMPLES)), predict(model, split.x_test)
+    ours = score(sampled, point, split.y_test)
+    stop("ours, evaluation")
+    theirs = naive.evaluate()
+    stop("naive, evaluation")
+    products.evaluate()
+    stop("products, evaluation")
+    return {"ours": ours, "naive": theirs}
 
 
 def run_of(times: Times, typical: Callable[[list[float]], float]) -> dict[str, float]:
     """Seconds of a run of ten folds in each way, and how they compare."""
     run = {
-        way: FOLDS * (EPOCHS * typical(parts["epoch"]) + typical(parts["evaluation"])) for way, parts in times.items()
+        way: FOLDS * (TRAINING.epochs * typical(times[f"{way}, epoch"]) + typical(times[f"{way}, evaluation"]))
+        for way in ("ours", "naive", "products")
     }
     return run | {"naive / ours": run["naive"] / run["ours"], "ours / products": run["ours"] / run["products"]}
 
 
 def agreement(metric: str, scores: list[dict[str, Scores]]) -> str:
     ours, naive = ([one[way][metric] for one in scores] for way in ("ours", "naive"))
-    text = f"  {metric:6}{fmean(ours):8.4f}{fmean(naive):8.4f}"
-    if len(scores) < 2:
-        return text
-    p = float(ttest_rel(ours, naive).pvalue)
-    return f"{text}   they {'DIFFER' if p < 0.01 else 'agree'} within the noise of seeds (paired t test: p = {p:.2f})"
+    p = float(ttest_rel(ours, naive).pvalue) if len(scores) > 1 else math.nan
+    noise = f"{'NOT ' if p < 0.01 else ''}within the noise of seeds (paired t test, p = {p:.2f})"
+    return f"{metric:12}{fmean(ours):10.4f}{fmean(naive):12.4f}   {noise if len(scores) > 1 else ''}"
 
 
 def main() -> None:
@@ -213,26 +199,27 @@ def main() -> None:
     rows = table.fold_rows(FOLDS)[: arguments.folds]
     first = table.split(*rows[0])
     warm_up = replace(first, x_train=first.x_train[:BATCH], y_train=first.y_train[:BATCH])
-    measure(warm_up, 0, 1, no_times())
-    times, scores = no_times(), list[dict[str, Scores]]()
-    for _ in range(arguments.repeats):
-        for fold in rows:
-            scores.append(measure(table.split(*fold), len(scores), arguments.epochs, times))
-    whole = (arguments.folds, arguments.epochs) == (FOLDS, EPOCHS)
+    measure(warm_up, 0, 1, Times(list))
+    times, scores = Times(list), list[dict[str, Scores]]()
+    started, started_cpu = time.perf_counter(), time.process_time()
+    for fold in rows * arguments.repeats:
+        scores.append(measure(table.split(*fold), len(scores), arguments.epochs, times))
+    cores = (time.process_time() - started_cpu) / (time.perf_counter() - started)
+    whole = (arguments.folds, arguments.epochs) == (FOLDS, TRAINING.epochs)
     typical, how = (fmean, "means") if whole else (median, "medians")
     run, fastest = run_of(times, typical), run_of(times, min)
-    print(f"{arguments.threads} threads; {how} of {len(times['ours']['epoch'])} epochs, {len(scores)} evaluations")
-    title = f"{FOLDS} folds of {EPOCHS} epochs{'' if whole else ', extrapolated'}"
-    print(f"{'seconds':12}{'epoch':>10}{'evaluation':>12}   {title}")
-    for way, parts in times.items():
-        print(f"{way:12}{typical(parts['epoch']):10.3f}{typical(parts['evaluation']):12.3f}{run[way]:11.0f}")
-    for name, bound, holds in (
-        ("naive / ours", f"at least {AT_LEAST}", run["naive / ours"] >= AT_LEAST),
-        ("ours / products", f"at most {AT_MOST}", run["ours / products"] <= AT_MOST),
+    busy = ": the machine was BUSY with something else" if cores < 0.9 * arguments.threads else ""
+    print(f"{arguments.threads} threads, which had {cores:.2f} cores{busy}")
+    print(f"\nseconds, {how}{FOLDS:>30} folds of {TRAINING.epochs} epochs{'' if whole else ', extrapolated'}")
+    for way in ("ours", "naive", "products"):
+        epoch, evaluation = (typical(times[f"{way}, {part}"]) for part in ("epoch", "evaluation"))
+        print(f"{way:10} epoch {epoch:8.3f}, evaluation {evaluation:8.3f}{run[way]:9.0f}")
+    for name, holds, bound in (
+        ("naive / ours", run["naive / ours"] >= AT_LEAST, f"at least {AT_LEAST}"),
+        ("ours / products", run["ours / products"] <= AT_MOST, f"at most {AT_MOST}"),
     ):
-        verdict = "met" if holds else "MISSED"
-        print(f"{name:16}{run[name]:6.2f}, from the fastest {fastest[name]:.2f}; {bound}: {verdict}")
-    print(f"\nafter {arguments.epochs} epochs  ours   naive")
+        print(f"{name:15}{run[name]:6.2f} ({fastest[name]:.2f} by minima), {bound}: {'met' if holds else 'MISSED'}")
+    print(f"\n{arguments.epochs:2} epochs         ours       naive")
     for metric in scores[0]["ours"]:
         print(agreement(metric, scores))
     if arguments.json:
@@ -240,6 +227,7 @@ def main() -> None:
             "command": "benchmarks/uci_cpu.py",
             "environment": environment(),
             **{name: getattr(arguments, name) for name in ("folds", "epochs", "repeats")},
+            "cores": cores,
             "times": times,
             "run": {how: run, "minima": fastest},
             "scores": scores,

@@ -6,8 +6,8 @@ settings); ``run(config, device) -> dict of arrays``, which computes and does no
 ``report(results) -> Section``, which shows and judges what was computed.
 
 ``LOCKSTEP``, where there is one, names a tuple of the configurations, such as their folds. ``configs`` then gives one
-entry each, which is what is stored; but those that differ in nothing else can run as one, as they do on a GPU: the arrays
-that ``run`` returns have one row for each entry.
+entry each, which is what is stored; but those that differ in nothing else can run as one, as they do on a GPU: what
+``run`` returns has one row for each entry.
 """
 
 from types import ModuleType
