@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "cpu": NASTY,
     "threads": 2,
     "gpu": None,
-    "seconds": 2.5,
+    "wall_s": 2.5,
 }
 
 
@@ -59,8 +59,8 @@ def sections():
 
 @cache
 def page():
-    later = ENVIRONMENT | {"time": "2026-11-15T19:00:00+00:00", "seconds": 60}
-    return render_html(sections(), [ENVIRONMENT, later, ENVIRONMENT | {"gpu": "H200", "seconds": 7200}])
+    later = ENVIRONMENT | {"time": "2026-11-15T19:00:00+00:00", "wall_s": 120, "lockstep": 2}
+    return render_html(sections(), [ENVIRONMENT, later, ENVIRONMENT | {"gpu": "H200", "wall_s": 7200}])
 
 
 class Elements(HTMLParser):

@@ -14,6 +14,7 @@ from statistics import fmean, median_high, median_low, pstdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from stationary.extras import extra
+from stationary.runs import seconds_of
 
 with extra("experiments"):
     import jinja2
@@ -90,8 +91,7 @@ def render_html(sections: Sequence[Section], environments: Sequence[dict[str, An
 
     Args:
         sections: in the order of the page.
-        environments: of the runs behind them, as ``runs.environment`` gives them; ``seconds``, if there, is the wall
-            time of the run.
+        environments: of the runs behind them, as the run store has them.
     """
     template = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -293,11 +293,13 @@ def _provenance(environments: Sequence[dict[str, Any]]) -> Iterator[dict[str, st
     """What the runs of equal environment share, when they were, and how long they took together."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in environments:
-        shared = {key: value for key, value in one.items() if key not in ("time", "seconds") and value is not None}
+        shared = {
+            key: value for key, value in one.items() if key not in ("time", "wall_s", "lockstep") and value is not None
+        }
         groups.setdefault(json.dumps(shared, default=str), []).append(one)
     for shared_json, group in groups.items():
         times = sorted(str(one["time"]) for one in group if one.get("time"))
-        seconds = [float(one["seconds"]) for one in group if one.get("seconds") is not None]
+        seconds = [time for one in group if (time := seconds_of(one)) is not None]
         facts = {"Runs": str(len(group))}
         if times:
             facts["Finished"] = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
