@@ -324,18 +324,20 @@ def chosen(grid, scale, *settings, **options):
 @pytest.mark.parametrize(
     ("scale", "choices", "of", "count"),
     [
+        (None, {}, "demo", 3),
         ("demo", {}, "demo", 3),
-        ("demo", {"dataset": ["small"]}, "demo", 2),
-        ("demo", {"dataset": ["small", "large"]}, "demo", 3),
-        ("demo", {"dataset": ["small"], "method": ["gp"]}, "demo", 1),
-        ("demo", {"dataset": ["large,small"], "method": ["nn"]}, "demo", 2),
-        ("demo", {"prior": ["rbf"]}, "paper", 5),  # demo has none of these
-        ("demo", {"dataset": ["large"], "method": ["gp"]}, "paper", 2),  # demo has each, but not together
-        ("demo", {"dataset": ["all"]}, "paper", 10),
-        ("demo", {"dataset": ["small"], "method": ["all"], "prior": ["all"]}, "paper", 6),
-        ("demo", {"dataset": ["large"], "method": ["all"]}, "paper", 4),
+        (None, {"dataset": ["small"]}, "demo", 2),
+        (None, {"dataset": ["small", "large"]}, "demo", 3),
+        (None, {"dataset": ["small"], "method": ["gp"]}, "demo", 1),
+        (None, {"dataset": ["large,small"], "method": ["nn"]}, "demo", 2),
+        (None, {"prior": ["rbf"]}, "paper", 5),  # demo has none of these
+        (None, {"dataset": ["large"], "method": ["gp"]}, "paper", 2),  # demo has each, but not together
+        (None, {"dataset": ["all"]}, "paper", 10),
+        (None, {"dataset": ["small"], "method": ["all"], "prior": ["all"]}, "paper", 6),
+        (None, {"dataset": ["large"], "method": ["all"]}, "paper", 4),
         ("smoke", {"dataset": ["toy"]}, "smoke", 1),  # which paper has not
-        ("smoke", {"dataset": ["small"], "prior": ["relu"]}, "paper", 3),
+        ("smoke", {"prior": ["all"]}, "smoke", 1),
+        ("demo", {"dataset": ["all"]}, "demo", 3),
         ("paper", {"method": ["swag", "gp"], "prior": ["rbf"]}, "paper", 3),
     ],
 )
@@ -349,18 +351,20 @@ def test_choices(grid, scale, choices, of, count):
 
 
 def test_choices_then_settings(grid):
-    assert chosen(grid, "demo", "epochs=5", method=["gp"]).configs == [Cell("small", "gp", epochs=5)]
+    assert chosen(grid, None, "epochs=5", method=["gp"]).configs == [Cell("small", "gp", epochs=5)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("grid", "--dataset", "smal,large"), "--dataset of grid must be all or among small, large; got smal"),
-        (("grid", "--scale", "smoke", "--dataset", "x"), "must be all or among toy, small, large; got x"),
+        (("grid", "--scale", "smoke", "--dataset", "x"), "must be all or among toy with --scale smoke; got x"),
+        (("grid", "--scale", "smoke", "--dataset", "toy,small"), "among toy with --scale smoke; got small"),
+        (("grid", "--scale", "demo", "--prior", "rbf"), "among relu with --scale demo; got rbf"),
         (("grid", "good", "--prior", "relu"), "--prior does not apply to good, whose configurations have no prior"),
         (
-            ("grid", "--scale", "smoke", "--dataset", "toy,large"),
-            "grid has no configuration with --dataset toy together",
+            ("grid", "--scale", "demo", "--dataset", "large", "--method", "gp"),
+            "grid has no configuration with --dataset large together",
         ),
         (("--dataset", "smal"), "--dataset of grid must be all or among small, large; got smal"),
         (

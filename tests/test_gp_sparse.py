@@ -247,6 +247,14 @@ def test_robust_max_of_five_classes_by_monte_carlo():
     torch.testing.assert_close(pred.probs.sum(-1), torch.ones(6).double())
 
 
+def test_robust_max_ranks_what_is_improbable():
+    """P of class 1 is 1e-10 and less, beside epsilon / 2 = 0.05: float32 could not tell them apart."""
+    mean = torch.zeros(5, 3)
+    mean[:, 0] = torch.linspace(9, 11, 5)
+    probs = RobustMax(3, 0.1).float().predictive(mean, torch.ones(5, 3), 0, False).probs[:, 1]
+    assert (probs.diff() < 0).all() and probs[0] < 0.05 + 1e-9
+
+
 def test_robust_max_has_gradients_where_a_class_is_hopeless():
     mean = torch.tensor([[0.0, 60.0, 0.0]], requires_grad=True)
     variance = torch.tensor([[1e-8, 1.0, 1e-8]], requires_grad=True)
@@ -362,7 +370,16 @@ def test_calibration_fixes_the_scale_of_predictions():
     assert model.eval().scaled(model.trunk(1e6 * x)).abs().max() <= 9.5 + 1e-9
     method.calibrate(model, x, batch_size=40)
     wide, (low, high) = features.max() - features.min(), model.bounds
-    assert features.min() < low < high < features.max() and high - low > wide / 2
+    assert features.min() <= low < high < features.max() and high - low > wide / 2
+
+
+def test_features_that_are_all_dead_have_a_loss_and_gradients():
+    x, y = data(20, 2)
+    model = SVDKL(grid_size=12, hidden=(8, 6)).build(x, 2)
+    with torch.no_grad():
+        model.trunk[-2].bias.fill_(-100.0)
+    model.losses(x, y).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
 # One by one and stacked
@@ -512,7 +529,7 @@ def test_learns(method, c):
     pred = st.predict(posterior, x)
     assert st.metrics.accuracy(pred, y) > 0.95
     assert st.metrics.nlpd(pred, y) < 0.45
-    torch.testing.assert_close(pred.probs.sum(-1), torch.ones(300))
+    torch.testing.assert_close(pred.probs.sum(-1), torch.ones(300).to(pred.probs))
     again = st.predict(posterior, x)
     assert all(torch.equal(value, again.tensors()[name]) for name, value in pred.tensors().items())
     if isinstance(method, SVDKL):
@@ -616,10 +633,11 @@ def test_features_are_large_against_adams_steps():
     assert module.kernel.lengthscale > 5
 
 
-def test_trunk_ends_linear():
+def test_trunk_ends_linear_or_with_relu():
     layers = [type(layer) for layer in relu_trunk(7, (5, 4, 3))]
     assert layers == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
     assert relu_trunk(7, (5, 4, 3))(torch.randn(2, 7)).shape == (2, 3)
+    assert SVDKL(hidden=(5, 4)).build(torch.randn(9, 7), 2).trunk(torch.randn(2, 7)).min() >= 0, "but for SV-DKL"
 
 
 # Errors

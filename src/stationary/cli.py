@@ -63,14 +63,17 @@ class Format(str, Enum):
 Names = Annotated[list[str] | None, typer.Argument(help=f"Which of: {', '.join(EXPERIMENTS)}. All of them if none.")]
 Out = Annotated[Path, typer.Option(help="The folder of results, figures and the report.")]
 OfScale = Annotated[
-    Scale, typer.Option(help="smoke: does it work; demo: on a laptop, in minutes; paper: the paper's own settings.")
+    Scale | None,
+    typer.Option(
+        help="smoke: does it work; demo: on a laptop, in minutes; paper: the paper's own settings. Without, demo."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the configurations; may be repeated."),
 ]
 CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
-RULE = "What the scale lacks is taken from the scale paper; 'all' is all that paper has."
+RULE = "'all' is every one. Without --scale, demo if it has what is chosen, else paper."
 Dataset = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("data set", RULE))]
 Method = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("method", "As --dataset."))]
 Prior = Annotated[
@@ -103,7 +106,7 @@ def list_experiments(out: Out = Path("out")) -> None:
 @app.command()
 def run(
     names: Names = None,
-    scale: OfScale = Scale.demo,
+    scale: OfScale = None,
     out: Out = Path("out"),
     dataset: Dataset = None,
     method: Method = None,
@@ -222,7 +225,7 @@ def _note(what: str, folder: Path, state: State) -> str | None:
 @app.command()
 def report(
     names: Names = None,
-    scale: OfScale = Scale.demo,
+    scale: OfScale = None,
     out: Out = Path("out"),
     dataset: Dataset = None,
     method: Method = None,
@@ -323,13 +326,13 @@ def _chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:
 
 
 def _selected(
-    names: Sequence[str] | None, scale: Scale, choices: Choices, settings: Sequence[str] | None
+    names: Sequence[str] | None, scale: Scale | None, choices: Choices, settings: Sequence[str] | None
 ) -> dict[str, Selection]:
     with _bad_parameters():
-        selected = select(_chosen(names), scale.value, choices, settings or (), strict=bool(names))
+        selected = select(_chosen(names), scale and scale.value, choices, settings or (), strict=bool(names))
     for name, selection in selected.items():
-        if selection.scale != scale.value:
-            _warn(f"{name}: the configurations of {selection.scale}, since {scale.value} has not all that was chosen")
+        if not scale and selection.scale != Scale.demo.value:
+            _warn(f"{name}: the configurations of {selection.scale}, since demo has not all that was chosen")
     return selected
 
 
@@ -344,13 +347,13 @@ def _load(store: RunStore, name: str, experiment: ModuleType, config: Any) -> Ru
 def _command(
     command: str,
     names: Sequence[str] | None,
-    scale: Scale,
+    scale: Scale | None,
     out: Path,
     choices: Choices,
     settings: Sequence[str] | None,
 ) -> str:
     """A command line with the same options."""
-    options = [("--scale", scale.value, "demo"), ("--out", str(out), "out")]
+    options = [("--scale", scale.value if scale else "", ""), ("--out", str(out), "out")]
     options += [(f"--{key}", ",".join(wanted), "") for key, wanted in choices.items()]
     options += [("--set", setting, "") for setting in settings or ()]
     given = [word for option, value, default in options if value != default for word in (option, value)]

@@ -25,16 +25,21 @@ def choices_from(**options: Sequence[str] | None) -> Choices:
 
 
 def select(
-    experiments: Mapping[str, ModuleType], scale: str, choices: Choices, settings: Sequence[str] = (), *, strict: bool
+    experiments: Mapping[str, ModuleType],
+    scale: str | None,
+    choices: Choices,
+    settings: Sequence[str] = (),
+    *,
+    strict: bool,
 ) -> dict[str, Selection]:
     """The configurations of each experiment that fit the choices, with the settings changed.
 
-    They are those of the scale; but those of "paper" where a choice is "all", or the scale has not every combination of
-    the choices that paper has.
+    They are those of the scale. Without one, those of "demo"; but those of "paper" where a choice is "all", or demo has
+    not every combination of the choices that paper has.
 
     Args:
         experiments: by name.
-        scale: "smoke", "demo" or "paper".
+        scale: "smoke", "demo", "paper" or None.
         choices: by setting, the values to choose.
         settings: ``key=value``, to be changed in each configuration.
         strict: whether an experiment to which the choices do not apply is an error, or left out if others are left.
@@ -57,16 +62,18 @@ def select(
     return selected
 
 
-def _fitting(name: str, experiment: ModuleType, scale: str, choices: Choices) -> Selection:
+def _fitting(name: str, experiment: ModuleType, scale: str | None, choices: Choices) -> Selection:
+    small, large = (scale, scale) if scale else ("demo", "paper")
     if not choices:
-        return Selection(scale, experiment.configs(scale))
-    grids = {of: experiment.configs(of) for of in (scale, "paper")}
+        return Selection(small, experiment.configs(small))
+    grids = {of: experiment.configs(of) for of in (small, large)}
     for key, wanted in choices.items():
         if key not in {field.name for field in fields(experiment.Config)}:
             raise ValueError(f"--{key} does not apply to {name}, whose configurations have no {key}")
         known = list(dict.fromkeys(str(getattr(config, key)) for grid in grids.values() for config in grid))
         if unknown := [value for value in wanted if value not in (*known, "all")]:
-            raise ValueError(f"--{key} of {name} must be all or among {', '.join(known)}; got {', '.join(unknown)}")
+            rule = f"--{key} of {name} must be all or among {', '.join(known)}"
+            raise ValueError(f"{rule}{f' with --scale {scale}' if scale else ''}; got {', '.join(unknown)}")
 
     def values(config: Any) -> tuple[str, ...]:
         return tuple(str(getattr(config, key)) for key in choices)
@@ -77,7 +84,7 @@ def _fitting(name: str, experiment: ModuleType, scale: str, choices: Choices) ->
     found = {of: [config for config in grid if fits(config)] for of, grid in grids.items()}
     combinations = {of: set(map(values, configs)) for of, configs in found.items()}
     everything = any("all" in wanted for wanted in choices.values())
-    of = "paper" if everything or combinations["paper"] - combinations[scale] else scale
+    of = large if everything or combinations[large] - combinations[small] else small
     for number, (key, wanted) in enumerate(choices.items()):
         if absent := set(wanted) - {"all"} - {combination[number] for combination in combinations[of]}:
             raise ValueError(

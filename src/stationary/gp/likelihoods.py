@@ -101,7 +101,8 @@ class RobustMax(nn.Module):
 
     With P_y the probability that f_y is the largest, E[log p(y | f)] = P_y log(1 - epsilon) + (1 - P_y) log(epsilon /
     (c - 1)), and the prediction is P_y (1 - epsilon) + (1 - P_y) epsilon / (c - 1). In the prediction P is divided by
-    its sum over the classes, which is 1 but for the error of the quadrature.
+    its sum over the classes, which is 1 but for the error of the quadrature. It is in float64: a small P is added to
+    epsilon / (c - 1), and in float32 all below 1e-9 would be the same, though they rank the inputs (AUC).
 
     Args:
         n_classes: c, as many latent functions.
@@ -119,6 +120,7 @@ class RobustMax(nn.Module):
 
     def predictive(self, mean: Tensor, variance: Tensor, seed: int, keep_samples: bool) -> Categorical:
         _refuse_samples(keep_samples)
+        mean, variance = mean.double(), variance.double()
         classes = torch.arange(self.n_latents, device=mean.device)[:, None].expand(-1, len(mean))
         largest = self.largest(mean.expand(self.n_latents, -1, -1), variance.expand(self.n_latents, -1, -1), classes).T
         largest = largest / largest.sum(-1, keepdim=True)
@@ -142,7 +144,7 @@ class RobustMax(nn.Module):
         z = (f[..., None] - mean[..., None, :]) / variance.sqrt()[..., None, :]  # (..., nodes, c)
         # A sum of logarithms: the gradient of a product of numbers that may be 0 makes a GPU wait for the CPU.
         logs = log_ndtr(z).masked_fill(own[..., None, :], 0.0)
-        return logs.sum(-1).exp() @ self.rule.weights
+        return logs.sum(-1).exp() @ self.rule.weights.to(logs)
 
     def _expected_log(self, largest: Tensor) -> Tensor:
         return largest * math.log(self.right) + (1 - largest) * math.log(self.wrong)
