@@ -125,6 +125,14 @@ def test_measured_over_values():
     assert Measured(1.0).difference is None and Measured(1.0, 1.0, Measured(1.0)).difference is None
 
 
+def test_what_is_better_than_the_paper_is_marked_as_such():
+    published = Measured(0.5, 0.01)
+    cells = [Measured(0.4, 0.01, published, better) for better in (-1, 0, 1)] + [Measured(0.49, 0.01, published, -1)]
+    table = Table("caption", ("a",), tuple((cell,) for cell in cells))
+    html = render_html([Section("title", "paper", "ours", tables=(table,))], [])
+    assert html.count("<strong") == 3 and html.count('<strong class="better">') == 1
+
+
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="rows must have 2 cells"):
         Table("caption", ("a", "b"), (("c", 1), ("d",)))

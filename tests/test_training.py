@@ -371,6 +371,7 @@ OPTIMIZERS = {
         lambda p: torch.optim.SGD(p, 0.05, momentum=0.7, nesterov=True, weight_decay=0.1),
     ),
     "adam": ({"optimizer": "adam", "weight_decay": 0.1}, lambda p: torch.optim.Adam(p, 0.05, weight_decay=0.1)),
+    "adamw": ({"optimizer": "adamw", "weight_decay": 0.1}, lambda p: torch.optim.AdamW(p, 0.05, weight_decay=0.1)),
 }
 
 

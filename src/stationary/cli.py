@@ -1,9 +1,11 @@
 """The command line."""
 
+import logging
 import os
 import shlex
+import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
@@ -17,15 +19,17 @@ from stationary.extras import extra
 with extra("experiments"):
     import typer
     from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.table import Table
     from rich.text import Text
 
-    from stationary.experiments import EXPERIMENTS
+    from stationary.experiments import EXPERIMENTS, trunk
     from stationary.progress import Watch, differing, duration, in_words
     from stationary.report import render_csv, render_html, render_latex, render_markdown
 
 from stationary import execute
 from stationary.archive import archive
+from stationary.data import cache, cifar10
 from stationary.execute import Task, run_missing
 from stationary.files import write_atomically
 from stationary.runs import (
@@ -35,6 +39,7 @@ from stationary.runs import (
     Run,
     RunStore,
     State,
+    environment,
     running,
     save_figure,
     seconds_of,
@@ -56,6 +61,10 @@ class Engine(str, Enum):
     local, ray = "local", "ray"
 
 
+class TrunkSetting(str, Enum):
+    paper, strict = tuple(trunk.CLASSES)
+
+
 class Format(str, Enum):
     html, md, latex, csv = "html", "md", "latex", "csv"
 
@@ -71,6 +80,10 @@ OfScale = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the configurations; may be repeated."),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where data sets are that are not bundled."),
 ]
 CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
 RULE = "'all' is every one. Without --scale, demo if it has what is chosen, else paper."
@@ -120,10 +133,7 @@ def run(
     ] = None,
     cpus: Annotated[int, typer.Option(min=1, help="CPUs that Ray reserves for each run.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs that Ray reserves for each run on cuda.")] = 1.0,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where data sets are that are not bundled."),
-    ] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run experiments; results that are there are reused. Stop it with Ctrl-C, run it again, and it continues.
 
@@ -141,8 +151,10 @@ def run(
         execute.check(engine.value, jobs, device.value, address)
     if data_dir:
         os.environ["STATIONARY_DATA"] = str(data_dir)  # which the processes started from here inherit
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("stationary").setLevel(logging.INFO)
     choices = choices_from(dataset=dataset, method=method, prior=prior)
-    selected = _selected(names, scale, choices, settings)
+    selected = _selected(names, scale, choices, settings, to_run=True)
     tasks = [
         Task(name, EXPERIMENTS[name].__name__, config, cpus, gpus)
         for name, selection in selected.items()
@@ -302,14 +314,84 @@ def archive_runs(
 
 
 @app.command()
-def data() -> None:
-    """Show the bundled data sets, where they come from, and their licences.
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Where to put it. Without, into the cache folder.")
+    ] = None,
+) -> None:
+    """Show the bundled data sets, where they come from, and their licences; or download one that is not bundled.
 
     Example: stationary data
+
+    Example: stationary data cifar10 --data-dir ~/data
     """
+    if name not in (None, "cifar10"):
+        raise typer.BadParameter(f"no data set {name} to download; there is cifar10; without a name, what is bundled")
+    if data_dir and not name:
+        raise typer.BadParameter(f"--data-dir {data_dir} needs the data set to put there: stationary data cifar10 ...")
+    if name:
+        _download_cifar10(data_dir)
+        return
     lines = (files("stationary.data.files") / "README.md").read_text().splitlines()
     table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     _print_table(table[0], table[2:])
+
+
+def _download_cifar10(data_dir: Path | None) -> None:
+    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache.folder()]
+    for place in (cifar10.verified(folder) for folder in folders if folder):
+        if place:
+            _print(f"CIFAR-10 is already in {place}, and verified")
+            return
+    _print(f"downloading {cifar10.URL}")
+    try:
+        with _download_bar() as progress:
+            place = cifar10.download(data_dir, cifar10.URL, progress)
+    except KeyboardInterrupt:
+        _warn("Stopped; what has arrived is kept. Run the same command again to continue.")
+        raise typer.Exit(1) from None
+    except (OSError, ValueError) as error:
+        _warn(str(error))
+        raise typer.Exit(1) from None
+    _print(f"CIFAR-10 is in {place}, and verified")
+
+
+@app.command("trunk")
+def train_trunk(
+    setting: Annotated[TrunkSetting, typer.Argument(help="paper: all ten classes; strict: the five known ones.")],
+    to: Annotated[Path, typer.Option(help="The folder of the trained network.")] = Path("results/cifar10"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = trunk.Recipe.epochs,
+    seed: Annotated[int, typer.Option(min=0, help="Of initialisation, order and augmentation.")] = 0,
+    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
+    data_dir: DataDir = None,
+) -> None:
+    """Train the GoogLeNet of the CIFAR-10 experiment. Stop it with Ctrl-C, run it again, and it continues.
+
+    Example: stationary trunk strict --device cuda
+    """
+    with _bad_parameters():
+        where = execute.choose_device(device.value)
+    recipe = trunk.Recipe(trunk.CLASSES[setting.value], epochs, seed=seed)
+    checkpoint = to / f"{trunk.file_name(recipe.n_classes)}.checkpoint"
+    start = time.perf_counter()
+    try:
+        images = cifar10.load(data_dir)
+        model, curve = trunk.train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
+    except KeyboardInterrupt:
+        _warn("Stopped; the finished epochs are kept. Run the same command again to continue.")
+        raise typer.Exit(1) from None
+    except (OSError, ValueError) as error:
+        _warn(str(error))
+        raise typer.Exit(1) from None
+    seconds = round(time.perf_counter() - start, 3)
+    path = trunk.save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
+    checkpoint.unlink()
+    _print(f"wrote {path}, and how it was trained beside it")
+
+
+def _print_epoch(epoch: trunk.Epoch) -> None:
+    _print(", ".join(f"{name} {value:.4g}" for name, value in epoch.items()))
 
 
 def main() -> None:
@@ -319,17 +401,30 @@ def main() -> None:
 # What to run
 
 
-def _chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:
+def _chosen(names: Sequence[str] | None, scale: str | None = None) -> dict[str, ModuleType]:
+    """Those that are named. Without names all of them; with a scale to run, only those that can run here."""
     if unknown := set(names or ()) - set(EXPERIMENTS):
         raise typer.BadParameter(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
-    return {name: EXPERIMENTS[name] for name in names or EXPERIMENTS}
+    if names:
+        return {name: EXPERIMENTS[name] for name in names}
+    problems = {name: getattr(e, "missing", lambda _: None)(scale) for name, e in EXPERIMENTS.items() if scale}
+    for name, problem in problems.items():
+        if problem:
+            _warn(f"{name} is left out: {problem}")
+    return {name: experiment for name, experiment in EXPERIMENTS.items() if not problems.get(name)}
 
 
 def _selected(
-    names: Sequence[str] | None, scale: Scale | None, choices: Choices, settings: Sequence[str] | None
+    names: Sequence[str] | None,
+    scale: Scale | None,
+    choices: Choices,
+    settings: Sequence[str] | None,
+    *,
+    to_run: bool = False,
 ) -> dict[str, Selection]:
     with _bad_parameters():
-        selected = select(_chosen(names), scale and scale.value, choices, settings or (), strict=bool(names))
+        chosen = _chosen(names, (scale or Scale.demo).value if to_run else None)
+        selected = select(chosen, scale and scale.value, choices, settings or (), strict=bool(names))
     for name, selection in selected.items():
         if not scale and selection.scale != Scale.demo.value:
             _warn(f"{name}: the configurations of {selection.scale}, since demo has not all that was chosen")
@@ -389,6 +484,18 @@ def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> No
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
     console.print(table)
+
+
+@contextmanager
+def _download_bar() -> Iterator[Callable[[int, int | None], None]]:
+    console = Console()
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("download", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _print(text: str) -> None:

@@ -26,17 +26,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A number with its spread, over folds or seeds; ``paper`` is the same quantity in the paper, if it is there."""
+    """A number with its spread, over folds or seeds.
+
+    Args:
+        mean: over them.
+        std: their standard deviation.
+        paper: the same quantity in the paper, if it is there.
+        better: 1 where larger is better, -1 where smaller is, 0 where neither.
+    """
 
     mean: float
     std: float | None = None
     paper: "Measured | None" = None
+    better: int = 0
 
     @classmethod
-    def over(cls, values: Iterable[float], paper: "Measured | None" = None) -> "Measured":
+    def over(cls, values: Iterable[float], paper: "Measured | None" = None, better: int = 0) -> "Measured":
         """Mean and standard deviation of the values (divided by n, as the paper's is); of one value there is none."""
         numbers = [float(value) for value in values]
-        return cls(fmean(numbers), pstdev(numbers) if len(numbers) > 1 else None, paper)
+        return cls(fmean(numbers), pstdev(numbers) if len(numbers) > 1 else None, paper, better)
 
     @property
     def difference(self) -> float | None:
@@ -190,6 +198,7 @@ class _Shown(NamedTuple):
 
     text: str
     strong: bool = False
+    better: bool = False
 
 
 class _Column(NamedTuple):
@@ -219,13 +228,16 @@ def _columns(table: Table) -> list[_Column]:
 def _rows(columns: list[_Column], escape: Any, strong: str) -> Iterator[list[str]]:
     for cells in zip(*(column.cells for column in columns), strict=True):
         flat = [shown for cell in cells for shown in cell]
-        yield [strong.format(escape(text)) if bold else escape(text) for text, bold in flat]
+        yield [strong.format(escape(text)) if bold else escape(text) for text, bold, _ in flat]
 
 
 def _compared(cell: Cell, decimals: int) -> tuple[_Shown, ...]:
-    paper, difference = (cell.paper, cell.difference) if isinstance(cell, Measured) else (None, None)
-    apart = _Shown("–") if difference is None else _Shown(_minus(f"{difference:+.1f}"), abs(difference) > 2)
-    return _shown(cell, decimals), _shown(paper, decimals), apart
+    if not isinstance(cell, Measured):
+        return _shown(cell, decimals), _Shown("–"), _Shown("–")
+    apart, difference = _Shown("–"), cell.difference
+    if difference is not None:
+        apart = _Shown(_minus(f"{difference:+.1f}"), abs(difference) > 2, difference * cell.better > 0)
+    return _shown(cell, decimals), _shown(cell.paper, decimals), apart
 
 
 def _shown(cell: Cell, decimals: int) -> _Shown:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import MultiStepLR
 
 from stationary.checks import check_finite
@@ -43,10 +43,11 @@ class Training:
             ``losses(x, y) -> (n,)``.
         epochs: passes over the data, at most.
         batch_size: None for full batches; a smaller last batch is kept.
-        optimizer: "adam" or "sgd".
+        optimizer: "adam", "adamw" or "sgd".
         learning_rate: at the start.
         momentum, nesterov: of SGD; Adam has its own.
-        weight_decay: times the weights is added to the gradient, as in ``torch.optim``.
+        weight_decay: times the weights is added to the gradient; "adamw" takes its own step instead, of the learning
+            rate times the weight decay times the weights.
         groups: parameters that learn otherwise; a parameter belongs to the first group that names it.
         milestones: after so many epochs the learning rate is divided by 10.
         patience: stop a member after so many epochs without a lower validation loss, and go back to its best weights.
@@ -81,7 +82,7 @@ class Training:
                 self.batch_size is None or _is_count(self.batch_size),
                 "a positive integer or None, for all",
             ),
-            "optimizer": (self.optimizer in ("adam", "sgd"), "'adam' or 'sgd'"),
+            "optimizer": (self.optimizer in ("adam", "adamw", "sgd"), "'adam', 'adamw' or 'sgd'"),
             "momentum": (0 <= self.momentum < 1, "in [0, 1)"),
             "nesterov": (momentum_sgd or not self.nesterov, "False unless optimizer='sgd' with momentum > 0"),
             "weight_decay": (0 <= self.weight_decay < math.inf, "a finite number, at least 0"),
@@ -249,8 +250,9 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
         from stationary.fused import stacked
 
         return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()})
-    if training.optimizer == "adam":  # fused: ten times faster, on a CPU too
-        return Adam(groups, rate, fused=True, capturable=next(iter(parameters.values())).is_cuda)
+    if training.optimizer != "sgd":  # fused: ten times faster, on a CPU too
+        kind = Adam if training.optimizer == "adam" else AdamW
+        return kind(groups, rate, fused=True, capturable=next(iter(parameters.values())).is_cuda)
     return SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
 
 

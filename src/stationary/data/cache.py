@@ -23,16 +23,26 @@ def folder() -> Path:
 
 
 def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[Array, Array]:
-    """``parse(source)``, its x and y, remembered for as long as the content of source stays the same.
+    """``parse(source)``, its x and y, remembered for as long as the content of source stays the same."""
+
+    def arrays() -> dict[str, Array]:
+        x, y = parse(source)
+        return {"x": x, "y": y}
+
+    found = remembered(f"{source.name}-{sha256(source.read_bytes()).hexdigest()}", arrays)
+    return found["x"], found["y"]
+
+
+def remembered(name: str, compute: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    """What ``compute`` gives, kept under this name; it should have a digest of all that it depends on.
 
     A damaged cache is written again; one that cannot be written is done without.
     """
-    digest = sha256(source.read_bytes()).hexdigest()
-    path = folder() / f"{source.name}-{digest}-v{VERSION}.npz"
+    path = folder() / f"{name}-v{VERSION}.npz"
     # What a damaged file raises depends on the damaged byte; NumPy leaves it open if it opened it.
     with suppress(Exception), path.open("rb") as file, np.load(file) as stored:
-        return stored["x"], stored["y"]
-    x, y = parse(source)
+        return dict(stored)
+    arrays = compute()
     with suppress(OSError):
-        write_atomically(path, lambda file: np.savez_compressed(file, x=x, y=y))
-    return x, y
+        write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
+    return arrays

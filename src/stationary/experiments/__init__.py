@@ -8,11 +8,14 @@ settings); ``run(config, device) -> dict of arrays``, which computes and does no
 ``LOCKSTEP``, where there is one, names a tuple of the configurations, such as their folds. ``configs`` then gives one
 entry each, which is what is stored; but those that differ in nothing else can run as one, as they do on a GPU: what
 ``run`` returns has one row for each entry.
+
+``missing(scale)``, where there is one, says why it cannot run here and what to do about it, or None. Such an experiment
+runs when it is named, and is left out when all are run.
 """
 
 from types import ModuleType
 
-from stationary.experiments import banana, banana_grid, covariance, digits, far_from_data, regression, uci
+from stationary.experiments import banana, banana_grid, cifar10, covariance, digits, far_from_data, regression, uci
 
 EXPERIMENTS: dict[str, ModuleType] = {
     "far_from_data": far_from_data,
@@ -22,4 +25,5 @@ EXPERIMENTS: dict[str, ModuleType] = {
     "covariance": covariance,
     "digits": digits,
     "uci": uci,
+    "cifar10": cifar10,
 }

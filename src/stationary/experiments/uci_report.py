@@ -53,7 +53,10 @@ def rows_of(results: Iterable[tuple["Config", Arrays]]) -> list[Row]:
             for metric in METRICS:
                 published = paper.published("uci", config.dataset, config.prior, method, metric)
                 values = joined[f"{method}: {metric}"][good]
-                found[metric] = Measured.over(values, published) if good.any() else Measured(np.nan, None, published)
+                better = COMPARED.get(metric, 0)
+                found[metric] = (
+                    Measured.over(values, published, better) if good.any() else Measured(np.nan, None, published)
+                )
             seconds = {name: float(joined[name].sum()) for name in SECONDS} if method == config.method else {}
             rows.append(Row(config.dataset, config.prior, method, len(good), int((~good).sum()), found, seconds))
     return rows
@@ -79,13 +82,14 @@ def _table(dataset: str, rows: list[Row]) -> Table:
     for row in rows:
         name = paper.NAMES[row.prior]
         seconds = row.seconds and row.seconds["seconds training"] + row.seconds["seconds evaluation"]
-        columns = [row.method, name, *(row.metrics[metric] for metric in METRICS), seconds or None]
+        numbers = {metric: row.metrics[metric] for metric in METRICS}
+        columns = [row.method, name, *(numbers.pop(metric) for metric in COMPARED), seconds or None, *numbers.values()]
         cells.append((*columns, f"{row.diverged} of {row.folds}") if diverged else tuple(columns))
     folds = max(row.folds for row in rows)
     return Table(
         f"{dataset}: mean and std over {folds} folds (ddof 0). NLPD by the authors' rule: -E[log p] for networks (NN), "
         "-log E[p] for GP models. ACC without dropout. Seconds: training and evaluation of all folds.",
-        ("method", "prior", *METRICS, "seconds", *(["diverged"] if diverged else [])),
+        ("method", "prior", *COMPARED, "seconds", *METRICS[len(COMPARED) :], *(["diverged"] if diverged else [])),
         tuple(cells),
     )
 
