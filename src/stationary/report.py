@@ -263,8 +263,9 @@ def _decimals(cells: list[Cell]) -> int:
     """As many as the paper prints; else for two digits of the usual spread, or three of the usual number."""
     measured = [cell for cell in cells if isinstance(cell, Measured)]
     printed = [value for cell in measured if cell.paper for value in (cell.paper.mean, cell.paper.std)]
-    if exponents := [Decimal(str(float(value))).as_tuple().exponent for value in printed if value is not None]:
-        return max(-exponent for exponent in exponents if isinstance(exponent, int))
+    exponents = [Decimal(str(float(value))).as_tuple().exponent for value in printed if value is not None]
+    if decimals := [-exponent for exponent in exponents if isinstance(exponent, int)]:  # that of infinity is a letter
+        return max(decimals)
     if spreads := _magnitudes(cell.std for cell in measured):
         needed = 1 - median_high(spreads)
     else:

@@ -1,7 +1,7 @@
 """What is slow to parse is parsed once."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -29,19 +29,24 @@ def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[
         x, y = parse(source)
         return {"x": x, "y": y}
 
-    found = remembered(f"{source.name}-{sha256(source.read_bytes()).hexdigest()}", arrays)
+    found = remembered(f"{source.name}-{sha256(source.read_bytes()).hexdigest()}", ("x", "y"), arrays)
     return found["x"], found["y"]
 
 
-def remembered(name: str, compute: Callable[[], dict[str, Array]]) -> dict[str, Array]:
-    """What ``compute`` gives, kept under this name; it should have a digest of all that it depends on.
+def remembered(name: str, keys: Sequence[str], compute: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    """What ``compute`` gives, arrays with these keys, kept under this name.
 
-    A damaged cache is written again; one that cannot be written is done without.
+    A damaged or incomplete cache is written again; one that cannot be written is done without.
+
+    Args:
+        name: of the file; it should have a digest of all that the arrays depend on.
+        keys: of the arrays.
+        compute: called if they are not there.
     """
     path = folder() / f"{name}-v{VERSION}.npz"
     # What a damaged file raises depends on the damaged byte; NumPy leaves it open if it opened it.
     with suppress(Exception), path.open("rb") as file, np.load(file) as stored:
-        return dict(stored)
+        return {key: stored[key] for key in keys}
     arrays = compute()
     with suppress(OSError):
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]

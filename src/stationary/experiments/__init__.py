@@ -15,7 +15,17 @@ runs when it is named, and is left out when all are run.
 
 from types import ModuleType
 
-from stationary.experiments import banana, banana_grid, cifar10, covariance, digits, far_from_data, regression, uci
+from stationary.experiments import (
+    banana,
+    banana_grid,
+    cifar10,
+    covariance,
+    digits,
+    far_from_data,
+    radar,
+    regression,
+    uci,
+)
 
 EXPERIMENTS: dict[str, ModuleType] = {
     "far_from_data": far_from_data,
@@ -26,4 +36,5 @@ EXPERIMENTS: dict[str, ModuleType] = {
     "digits": digits,
     "uci": uci,
     "cifar10": cifar10,
+    "radar": radar,
 }

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from stationary import metrics, ood
-from stationary.activations import Matern, Sine, Step
 from stationary.data import cifar10
 from stationary.data.split import Split
 from stationary.experiments import paper, trunk
@@ -91,21 +90,6 @@ def missing(scale: str) -> str | None:
     return None
 
 
-def activation(config: Config) -> nn.Module:
-    name, _, variant = config.prior.partition(" ")
-    if name == "siren":
-        return Sine(1.0)
-    if (name, variant) == ("step", "surrogate"):
-        return Step(surrogate=config.lengthscale)
-    plain = paper.activation(name, config.lengthscale, code_scale=True)
-    if not variant:
-        return plain
-    assert isinstance(plain, Matern)
-    surrogate = config.lengthscale if variant == "surrogate" else None
-    learnable = variant == "learnable"
-    return Matern(paper.NUS[name], config.lengthscale, plain.variance, surrogate=surrogate, learnable=learnable)
-
-
 def run(config: Config, device: str = "cpu") -> Arrays:
     """Arrays by "row: quantity", where a row is the prior or, of the same network, the prior with "restored".
 
@@ -119,8 +103,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
 def _head(config: Config, split: Split) -> StationaryHead:
     known = len(cifar10.KNOWN)
-    act = activation(config)
-    return StationaryHead(split.n_features, known, hidden=config.hidden, activation=act, dropout=config.dropout)
+    activation = paper.activation(config.prior, config.lengthscale, code_scale=True)
+    return StationaryHead(split.n_features, known, hidden=config.hidden, activation=activation, dropout=config.dropout)
 
 
 def _training(config: Config) -> Training:

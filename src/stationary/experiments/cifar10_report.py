@@ -65,11 +65,6 @@ def report(results: list[tuple["Config", Arrays]]) -> Section:
     )
 
 
-def label(row: str) -> str:
-    name, _, variant = row.partition(" ")
-    return f"{paper.NAMES[name]} {variant}".strip()
-
-
 def _measured(setting: str, row: str, metric: str, arrays: Arrays) -> Measured:
     published = paper.published("cifar10", "cifar-10", row, "NN", metric) if setting == "paper" else None
     return Measured.over(arrays[metric], published, COMPARED.get(metric, 0))
@@ -91,7 +86,7 @@ def _tables(setting: str, rows: dict[str, Arrays]) -> Iterator[Table]:
         ),
     ):
         cells: list[tuple[Cell, ...]] = [
-            (label(row), *(_measured(setting, row, metric, arrays) for metric in metrics))
+            (paper.name_of(row), *(_measured(setting, row, metric, arrays) for metric in metrics))
             for row, arrays in rows.items()
         ]
         columns = ("activation", *(metric.replace("_", " ") for metric in metrics))
@@ -105,13 +100,16 @@ def _in_words(rows: Rows) -> str:
         told = {}
         for metric in ("AUROC std", "AUROC entropy"):
             values = {row: of[metric] for row, of in mean.items()}
-            told[metric.removeprefix("AUROC ")] = label(max(values, key=values.__getitem__)), max(values.values())
+            told[metric.removeprefix("AUROC ")] = (
+                paper.name_of(max(values, key=values.__getitem__)),
+                max(values.values()),
+            )
         sure = min(mean, key=lambda row: mean[row]["NLPD unknown"])
-        upside_down = [label(row) for row in mean if mean[row]["AUROC std"] < 0.5]
+        upside_down = [paper.name_of(row) for row in mean if mean[row]["AUROC std"] < 0.5]
         parts.append(
             f"{SETTINGS[setting]}: accuracy on known classes from {min(m['ACC known'] for m in mean.values()):.3f} to "
             f"{max(m['ACC known'] for m in mean.values()):.3f}. The NLPD of unknown classes is lowest with "
-            f"{label(sure)} ({mean[sure]['NLPD unknown']:.3f}). Unknown classes are told apart best with "
+            f"{paper.name_of(sure)} ({mean[sure]['NLPD unknown']:.3f}). Unknown classes are told apart best with "
             + " and with ".join(f"{name} by {score} (AUROC {value:.3f})" for score, (name, value) in told.items())
             + f". The std of the outputs is upside down, below 0.5, for {', '.join(upside_down) or 'no activation'}."
         )
@@ -138,7 +136,7 @@ def _figure(rows: dict[str, Arrays]) -> Figure:
     )
     for line, (row, arrays) in zip(axes, rows.items(), strict=True):
         _histogram(line[0], arrays)
-        line[0].set_ylabel(label(row).replace(" ", "\n", 1), fontsize="small")
+        line[0].set_ylabel(paper.name_of(row).replace(" ", "\n", 1), fontsize="small")
         line[n + 1].set_axis_off()
         for group, start in (("known", 1), ("unknown", n + 2)):
             for ax, pixels, end in zip(

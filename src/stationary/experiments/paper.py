@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from torch import nn
 
-from stationary.activations import RBF, Matern
+from stationary.activations import RBF, Matern, Sine, Step
 from stationary.activations import activation as activation_by_name
 from stationary.report import Measured
 from stationary.training import Training
@@ -34,23 +34,41 @@ NAMES = {
     "siren": "SIREN",
 }
 LOCAL = ("rbf", *NUS)  # they decay, so their prior can be restored
+VARIANTS = {"surrogate": ("step", "matern12"), "learnable": tuple(NUS)}  # and of which activations
 
 
 def activation(name: str, lengthscale: float, *, code_scale: bool) -> nn.Module:
-    """The paper's activation by name.
+    """The paper's activation by name, perhaps with a variant, as in "matern12 surrogate" or "matern52 learnable".
 
     Args:
-        name: a name of ``stationary.activation``.
+        name: "siren", or a name of ``stationary.activation``. Surrogate gradients are those of a jump blurred by the
+            length-scale.
         lengthscale: of the Matérn ones.
         code_scale: scaled as in the authors' published code, whose Matérn activations have the variance
             lambda / nu = 2 / (lengthscale sqrt(2 nu)) instead of 1, and whose RBF is e^(-x^2).
     """
+    name, _, variant = name.partition(" ")
+    if variant and name not in VARIANTS.get(variant, ()):
+        known = ", ".join(f"{name} {variant}" for variant, names in VARIANTS.items() for name in names)
+        raise ValueError(f"an activation with a variant must be one of {known}; got {name} {variant}")
+    surrogate = lengthscale if variant == "surrogate" else None
     if name in NUS:
         nu = NUS[name]
-        return Matern(nu, lengthscale, 2 / (lengthscale * math.sqrt(2 * nu)) if code_scale else 1.0)
+        variance = 2 / (lengthscale * math.sqrt(2 * nu)) if code_scale else 1.0
+        return Matern(nu, lengthscale, variance, surrogate=surrogate, learnable=variant == "learnable")
+    if name == "step":
+        return Step(surrogate=surrogate)
+    if name == "siren":
+        return Sine(1.0)  # the frequency is not in the paper
     if name == "rbf":
         return RBF(1.0, math.sqrt(math.pi / 2)) if code_scale else RBF(lengthscale)
     return activation_by_name(name)
+
+
+def name_of(prior: str) -> str:
+    """As it is printed, with its variant."""
+    name, _, variant = prior.partition(" ")
+    return f"{NAMES[name]} {variant}".strip()
 
 
 def toy_training(epochs: int, *, loss: str = "cross_entropy", seed: int = 0) -> Training:

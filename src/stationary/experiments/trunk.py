@@ -27,7 +27,7 @@ from stationary.models.googlenet import GoogLeNet, normalised
 from stationary.runs import write_json
 
 with extra("experiments"):
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file, save
 
 CLASSES = {"paper": 10, "strict": 5}  # by setting, how many of the classes the trunk is trained on: the first ones
@@ -169,17 +169,15 @@ def _keep(path: Path, recipe: Recipe, model: nn.Module, optimizer: SGD, curve: l
 
 
 def _resume(path: Path, recipe: Recipe, model: nn.Module, optimizer: SGD) -> list[Epoch]:
-    with safe_open(path, "pt") as file:
-        known = file.metadata()
-    if known["recipe"] != json.dumps(asdict(recipe)):
-        raise ValueError(f"{path} is of another recipe, {known['recipe']}; delete it, or go on with that recipe")
+    saved, about = _read(path)
+    if (known := about.get("recipe")) != json.dumps(asdict(recipe)):
+        raise ValueError(f"{path} is of another recipe, {known}; delete it, or go on with that recipe")
     for parameter in model.parameters():
         optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter)
-    saved = load_file(path)
     with torch.no_grad():
         for name, tensor in _state(model, optimizer):
             tensor.copy_(saved[name])
-    return json.loads(known["curve"])
+    return json.loads(about["curve"])
 
 
 def _state(model: nn.Module, optimizer: SGD) -> Iterator[tuple[str, Tensor]]:
@@ -207,16 +205,25 @@ def save_trunk(folder: Path, model: nn.Module, recipe: Recipe, curve: list[Epoch
 
 
 def load_trunk(path: Path) -> GoogLeNet:
-    tensors = load_file(path)
+    tensors, _ = _read(path)
     model = GoogLeNet(len(tensors["head.bias"]))
     model.load_state_dict(tensors)
     return model.eval()
 
 
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors, and the texts beside them."""
+    try:
+        with safe_open(path, "pt") as file:
+            return load_file(path), file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged ({error}); restore it, or delete it and train again") from error
+
+
 def find_trunk(n_classes: int) -> Path:
     """In ``$STATIONARY_DATA``, in results/cifar10 of the current folder, or in the cache folder."""
     folders = [os.environ.get("STATIONARY_DATA"), "results/cifar10", cache.folder()]
-    paths = [Path(folder) / file_name(n_classes) for folder in folders if folder]
+    paths = [Path(folder).expanduser() / file_name(n_classes) for folder in folders if folder]
     for path in paths:
         if path.is_file():
             return path
@@ -237,7 +244,7 @@ def images_of(setting: str) -> Images:
 
 
 @lru_cache(maxsize=2)
-def features(setting: str, device: str = "cpu") -> Split:
+def features(setting: str, device: str) -> Split:
     """The features of the known classes' training images, and of all test images.
 
     Args:
@@ -273,8 +280,10 @@ def _features(model: GoogLeNet, images: Tensor, device: str, name: str | None) -
     chunks = []
     for start in range(0, len(images), CHUNK):
         log.info("features of %s: %d of %d images", name or "generated images", start, len(images))
-        here = partial(compute, images[start : start + CHUNK])
-        chunks.append((cache.remembered(f"{name}-{start}", here) if name else here())["features"])
+        some = images[start : start + CHUNK]
+        here = partial(compute, some)
+        found = cache.remembered(f"{name}-{start}-{len(some)}", ("features",), here) if name else here()
+        chunks.append(found["features"])
     return torch.from_numpy(np.concatenate(chunks)).float().to(device)
 
 
