@@ -48,3 +48,23 @@ def test_without_lockstep_each_run_has_its_file(tmp_path):
     paths = archive(runs, tmp_path / "results")
     assert [path.stem for path in paths] == [run.folder.name for run in runs]
     assert {json.loads(path.read_text())["numbers"]["NLPD"][0] for path in paths} == {1, 2}
+
+
+@dataclass(frozen=True)
+class Named:
+    prior: str = "step surrogate"
+    epochs: int = 1
+
+
+def test_names_that_would_be_the_same_are_those_of_the_folders(tmp_path):
+    runs = stored(tmp_path, [Named(), Named("rbf"), Named("rbf", 2)], [{}] * 3, [1, 2, 3])
+    paths = {path.stem: json.loads(path.read_text())["config"] for path in archive(runs, tmp_path / "results")}
+    assert len(paths) == 3 and paths["step-surrogate"]["prior"] == "step surrogate" and "rbf" not in paths
+
+
+def test_what_is_large_is_left_out_and_named(tmp_path):
+    store = RunStore(tmp_path / "runs")
+    store.save("test", 1, Plain(), {"NLPD": np.zeros(1000), "pixels": np.zeros((7, 3, 32, 32))}, {})
+    (path,) = archive(store.runs("test", print), tmp_path / "results")
+    content = json.loads(path.read_text())
+    assert list(content["numbers"]) == ["NLPD"] and content["left out"] == ["pixels"]

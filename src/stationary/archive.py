@@ -10,42 +10,51 @@ import numpy as np
 
 from stationary.runs import Run, write_json
 
+LARGEST = 1000
+
 
 def archive(runs: Iterable[Run], folder: Path, lockstep: str | None = None) -> list[Path]:
     """Write finished runs as JSON; those that differ only in the setting ``lockstep``, as folds do, into one file.
 
     Args:
         runs: of one experiment.
-        folder: where the files go, named after data set, method and prior where the configurations have those.
+        folder: where the files go, named after setting, data set, method and prior where those tell them apart.
         lockstep: a tuple among the settings; its values are joined, in their order.
+
+    Arrays of more than ``LARGEST`` numbers in a run, such as images, are left out, and named.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         shared = {key: value for key, value in run.config.items() if key != lockstep}
         groups.setdefault(json.dumps([run.version, shared], sort_keys=True), []).append(run)
+    names = [_name(group[0]) for group in groups.values()]
     paths = []
-    for group in groups.values():
+    for group, name in zip(groups.values(), names, strict=True):
         if lockstep:
             group.sort(key=lambda run: run.config[lockstep])
         first = group[0]
         config = dict(first.config)
         if lockstep:
             config[lockstep] = [value for run in group for value in run.config[lockstep]]
-        content = {
+        large = [key for key, array in first.arrays.items() if array.size > LARGEST]
+        content: dict[str, Any] = {
             "experiment": first.experiment,
             "version": first.version,
             "config": config,
             "environments": _environments(group),
-            "numbers": {name: _joined([run.arrays[name] for run in group]) for name in first.arrays},
+            "numbers": {key: _joined([run.arrays[key] for run in group]) for key in first.arrays if key not in large},
         }
-        paths.append(write_json(folder / f"{_name(first)}.json", content))
+        if large:
+            content["left out"] = large
+        unique = name if names.count(name) == 1 else first.folder.name
+        paths.append(write_json(folder / f"{unique}.json", content))
     return paths
 
 
 def _name(run: Run) -> str:
-    """Diabetes-nn-surrogate-matern12, or the name of the run's folder."""
-    parts = [str(run.config[key]) for key in ("dataset", "method", "prior") if key in run.config]
-    return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()) if len(parts) == 3 else run.folder.name
+    """Diabetes-nn-surrogate-matern12, for example, or the name of the run's folder."""
+    parts = [str(run.config[key]) for key in ("setting", "dataset", "method", "prior") if key in run.config]
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()) if parts else run.folder.name
 
 
 def _environments(group: list[Run]) -> list[dict[str, Any]]:
