@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from types import ModuleType
 from typing import Literal
 
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
+from safetensors.torch import load_file
+from torch import nn
 from typer.testing import CliRunner
 
 from stationary import cli, progress, selection
+from stationary.data import cifar10
 from stationary.execute import Outcome, Task
-from stationary.experiments import EXPERIMENTS
+from stationary.experiments import EXPERIMENTS, trunk
 from stationary.report import Section
 from stationary.runs import RunStore
 
@@ -78,7 +82,7 @@ def run(tmp_path):
     """Run the command line, with its folder in tmp_path."""
 
     def invoke(command, *arguments):
-        out = () if command == "data" or "--help" in arguments else ("--out", str(tmp_path))
+        out = () if command in ("data", "trunk") or "--help" in arguments else ("--out", str(tmp_path))
         result = CliRunner().invoke(cli.app, [command, *arguments, *out])
         assert "\x1b" not in result.output, "no escape codes in a pipe"
         return result
@@ -240,7 +244,7 @@ def test_without_ray_the_message_names_the_extra(run, fakes, monkeypatch):
     assert result.exit_code == 1 and "pip install 'stationary[ray]'" in result.output
 
 
-@pytest.mark.parametrize("command", ["list", "run", "status", "report", "data"])
+@pytest.mark.parametrize("command", ["list", "run", "status", "report", "data", "trunk"])
 def test_help_has_an_example(run, command):
     result = run(command, "--help")
     assert result.exit_code == 0 and f"Example: stationary {command}" in words(result)
@@ -279,6 +283,54 @@ def test_runs_in_lockstep_count_their_share_of_the_time(capsys, monkeypatch):
         "2/4 parts seed=1 done in 90 s, 3 in lockstep, about 60 s left",
         "3/4 parts seed=2 done in 90 s, 3 in lockstep, about 30 s left",
     ]
+
+
+# Experiments that cannot run here
+
+
+@pytest.fixture
+def lacking(fakes, monkeypatch):
+    """What ``bad`` lacks for other scales than smoke; the scales it was asked about, and in which data folder."""
+    asked = []
+
+    def missing(scale):
+        asked.append((scale, os.environ.get("STATIONARY_DATA")))
+        return None if scale == "smoke" else "no images; get images"
+
+    monkeypatch.delenv("STATIONARY_DATA", raising=False)
+    fakes["bad"].missing, fakes["bad"].run = missing, run_good
+    return asked
+
+
+@pytest.mark.parametrize(("options", "scale"), [((), "demo"), (("--scale", "paper"), "paper")])
+def test_without_names_what_cannot_run_is_left_out_and_it_is_said_why(run, lacking, options, scale):
+    result = run("run", *options)
+    assert result.exit_code == 0 and lacking == [(scale, None)]
+    assert lines(result)[0] == "bad is left out: no images; get images"
+    done = {"demo": 2, "paper": 1}[scale]
+    assert f"{done}/{done} good" in result.output and f"{done} done, 0 reused, 0 failed" in result.output
+
+
+def test_what_can_run_at_this_scale_or_is_named_runs(run, lacking, tmp_path):
+    everything = run("run", "--scale", "smoke")
+    assert "4 done, 0 reused, 0 failed" in everything.output and "left out" not in everything.output
+    named = run("run", "bad", "--scale", "paper")
+    assert "1 done, 0 reused, 0 failed" in named.output and "left out" not in named.output
+    assert lacking == [("smoke", None)], "it is not asked"
+
+
+def test_what_has_run_elsewhere_is_reported(run, lacking, tmp_path):
+    run("run", "bad")
+    report = run("report")
+    assert report.exit_code == 0 and "left out" not in report.output
+    assert "seeds [1, 2]" in (tmp_path / "report.html").read_text()
+    assert "bad\tdemo\t2\t0\t0\t0\t0" in lines(run("status"))
+
+
+def test_what_is_missing_is_looked_for_in_the_data_folder(run, lacking, tmp_path, monkeypatch):
+    monkeypatch.setenv("STATIONARY_DATA", "before")  # and puts it back at the end
+    run("run", "--data-dir", str(tmp_path))
+    assert lacking == [("demo", str(tmp_path))]
 
 
 # Choices
@@ -493,6 +545,109 @@ def test_data_lists_the_bundled_tables(run):
     assert rows[0] == ["file", "rows", "what", "source and licence"]
     assert [row[0] for row in rows[1:]] == [f"{n}.csv.xz" for n in ("banana", "diabetes", "adult", "connect-4")]
     assert all(len(row) == 4 for row in rows)
+
+
+# trunk
+
+
+@pytest.fixture
+def train(run, monkeypatch, tmp_path):
+    """The command, with a small network, few images, and no GPU."""
+    images, small = (
+        cifar10.generated(1200, 50, seed=0),
+        lambda n: nn.Sequential(nn.MaxPool2d(32), nn.Flatten(), nn.Linear(3, n)),
+    )
+    monkeypatch.setattr(cifar10, "load", lambda data_dir: images)
+    monkeypatch.setattr(trunk, "train_trunk", partial(trunk.train_trunk, build=small))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    return lambda setting, folder, *options: run("trunk", setting, "--to", str(tmp_path / folder), *options)
+
+
+def stopping(monkeypatch, after):
+    def stop(epoch, shown=cli._print_epoch):
+        shown(epoch)
+        if epoch["epoch"] == after:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_print_epoch", stop)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(("setting", "n_classes"), [("paper", 10), ("strict", 5)])
+def test_trunk_writes_weights_and_how_they_came_about(train, tmp_path, setting, n_classes):
+    result = train(setting, "new/folder", "--epochs", "3", "--seed", "7")
+    assert result.exit_code == 0, result.output
+    folder, name = tmp_path / "new" / "folder", f"trunk-{n_classes}"
+    assert names(folder) == [f"{name}.json", f"{name}.safetensors"], "the checkpoint is no longer needed"
+    assert [line.split(",")[0] for line in lines(result)[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert lines(result)[3] == f"wrote {folder / name}.safetensors, and how it was trained beside it"
+    about = json.loads((folder / f"{name}.json").read_text())
+    assert about["recipe"] == asdict(trunk.Recipe(n_classes, epochs=3, seed=7)) and len(about["curve"]) == 3
+    assert about["environment"]["device"] == "cpu" and about["environment"]["wall_s"] > 0
+    last = about["curve"][-1]
+    assert lines(result)[2] == f"epoch 3, loss {last['loss']:.4g}, test accuracy {last['test accuracy']:.4g}"
+    assert load_file(folder / f"{name}.safetensors")["2.bias"].shape == (n_classes,)
+
+
+def test_trunk_continues_after_ctrl_c(train, tmp_path, monkeypatch):
+    train("strict", "whole", "--epochs", "6")
+    with monkeypatch.context() as patch:
+        stopping(patch, after=2)
+        stopped = train("strict", "a", "--epochs", "6")
+    assert stopped.exit_code == 1 and lines(stopped)[-1].endswith("Run the same command again to continue.")
+    assert names(tmp_path / "a") == ["trunk-5.safetensors.checkpoint"]
+    again = train("strict", "a", "--epochs", "6")
+    assert again.exit_code == 0 and lines(again)[0].startswith("epoch 3,")
+    assert names(tmp_path / "a") == ["trunk-5.json", "trunk-5.safetensors"]
+    a, whole = ((tmp_path / folder / "trunk-5.safetensors").read_bytes() for folder in ("a", "whole"))
+    assert a == whole
+
+
+def test_trunk_says_what_is_wrong(train, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stopping(patch, after=1)
+        train("paper", "a", "--epochs", "3")
+    other = train("paper", "a", "--epochs", "5")
+    path = tmp_path / "a" / "trunk-10.safetensors.checkpoint"
+    assert other.exit_code == 1 and lines(other)[0].startswith(f"{path} is of another recipe") and path.exists()
+    path.write_bytes(b"?")
+    damaged = train("paper", "a", "--epochs", "3")
+    assert damaged.exit_code == 1 and lines(damaged)[0].startswith(f"{path} is damaged")
+    (tmp_path / "file").touch()
+    nowhere = train("paper", "file", "--epochs", "3")
+    assert nowhere.exit_code == 1 and f"'{tmp_path / 'file'}'" in nowhere.output
+    for result in (other, damaged, nowhere):
+        assert "Traceback" not in result.output and isinstance(result.exception, SystemExit)
+
+
+def test_trunk_needs_the_images(train, tmp_path, monkeypatch):
+    asked = []
+
+    def load(data_dir):
+        asked.append(data_dir)
+        raise FileNotFoundError("no CIFAR-10 here")
+
+    monkeypatch.setattr(cifar10, "load", load)
+    result = train("paper", "a", "--data-dir", str(tmp_path))
+    assert (result.exit_code, result.output, asked) == (1, "no CIFAR-10 here\n", [tmp_path])
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("generated",), "'generated' is not one of 'paper', 'strict'"),
+        (("paper", "--epochs", "0"), "'--epochs'"),
+        (("paper", "--device", "cuda"), "PyTorch finds no GPU here"),
+        (("paper", "--data-dir", "no/such/folder"), "'no/such/folder' does not exist"),
+    ],
+)
+def test_bad_arguments_of_trunk(train, arguments, message):
+    result = train(arguments[0], "a", *arguments[1:])
+    assert result.exit_code == 2 and message in words(result)
 
 
 # The real experiments

@@ -362,6 +362,41 @@ def test_a_cache_that_cannot_be_written_is_done_without(small, tmp_path, monkeyp
     assert len(uci.load("covtype", tmp_path).x) == 65
 
 
+def test_what_is_remembered_is_computed_once_for_each_name(tmp_path, monkeypatch):
+    calls = []
+
+    def remembered(name, value, keys=("a", "b")):
+        def compute():
+            calls.append(name)
+            return {"a": np.full(3, value, np.float16), "b": np.arange(value)}
+
+        return cache.remembered(name, keys, compute)
+
+    first, again, other = remembered("one", 2), remembered("one", 5), remembered("two", 5)
+    assert calls == ["one", "two"]
+    for found, value in ((first, 2), (again, 2), (other, 5)):
+        assert list(found) == ["a", "b"] and found["a"].dtype == np.float16
+        assert found["a"].tolist() == [value] * 3 and found["b"].tolist() == list(range(value))
+    path = next(path for path in (tmp_path / "cache").iterdir() if path.name.startswith("one-"))
+    for content in (b"", path.read_bytes()[:50]):
+        path.write_bytes(content)
+        assert remembered("one", 4)["b"].tolist() == [0, 1, 2, 3] and calls.pop() == "one"
+    np.savez(path, a=np.zeros(3))
+    assert remembered("one", 1)["b"].tolist() == [0] and calls.pop() == "one", "one of its arrays was not there"
+    monkeypatch.setattr(cache, "VERSION", -1)
+    assert remembered("one", 3)["b"].tolist() == [0, 1, 2], "another format"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path / "file" / "cache"))
+    assert [len(remembered("one", n)["b"]) for n in (1, 2)] == [1, 2], "nothing can be written"
+
+
+def test_what_fails_is_not_remembered(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        cache.remembered("one", ("a",), lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert not (tmp_path / "cache").exists()
+    assert cache.remembered("one", ("a",), lambda: {"a": np.ones(1)})["a"] == 1
+
+
 def test_where_the_cache_is(tmp_path, monkeypatch):
     assert cache.folder() == tmp_path / "cache"
     monkeypatch.delenv("STATIONARY_CACHE")

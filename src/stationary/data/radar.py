@@ -118,11 +118,7 @@ class EmitterLibrary:
     ) -> "EmitterLibrary":
         """Emitters with parameters between the bounds ``ranges``, log-uniformly, and patterns in turn."""
         _check_counts(n_emitters=n_emitters, n_modes=n_modes)
-        for name, value in (("spread", spread), ("error", error)):
-            if not 0 <= value < math.inf:
-                raise ValueError(
-                    f"{name} must be a finite number of at least 0, got {value!r}; 0.1 is a change of 10 %"
-                )
+        _check_sizes(spread=spread, error=error)
         rng = np.random.default_rng(seed)
         centre = np.stack([np.exp(rng.uniform(math.log(a), math.log(b), n_emitters)) for a, b in ranges])
         pattern = rng.permutation(np.arange(n_emitters) % len(PATTERNS))
@@ -151,6 +147,7 @@ class EmitterLibrary:
     def similar(self, n_emitters: int = 100, seed: int = 0, *, distance: float = 3.0) -> "EmitterLibrary":
         """Other emitters, each like one of these, but for ``distance`` times the spread in each of its parameters."""
         _check_counts(n_emitters=n_emitters)
+        _check_sizes(distance=distance)
         rng = np.random.default_rng(seed)
         like = rng.choice(self.n_emitters, n_emitters, replace=n_emitters > self.n_emitters)
         centre = np.exp([np.log(p[like]).mean(1) for p in (self.frequency, self.width, self.interval)])
@@ -162,7 +159,7 @@ class EmitterLibrary:
         return self._around(*known, self.n_modes, self.spread, self.error, rng)
 
     def different(self, n_emitters: int = 100, seed: int = 0) -> "EmitterLibrary":
-        """Other emitters, of higher frequency, with longer pulses and longer intervals than any of these."""
+        """Other emitters, with frequencies, widths and intervals above the ranges of these; modes spread beyond them."""
         return EmitterLibrary.generate(
             n_emitters, self.n_modes, seed, spread=self.spread, error=self.error, ranges=DIFFERENT_RANGES
         )
@@ -240,3 +237,9 @@ def _check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be a positive integer, got {value!r}")
+
+
+def _check_sizes(**sizes: float) -> None:
+    for name, value in sizes.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")

@@ -74,8 +74,8 @@ class Config:
     n_modes: int = 10
     samples_per_mode: int = 5
     n_test: int = 10_000
-    spread: float = 0.25
-    error: float = 0.25
+    spread: float = 0.15
+    error: float = 0.15
     lengthscale: float = 1.0
     dropout: float = 0.2
     n_samples: int = 100

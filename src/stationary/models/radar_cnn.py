@@ -33,6 +33,7 @@ class RadarCNN(nn.Module):
         self.blocks = nn.ModuleList(
             [Block(WIDTHS[0], WIDTHS[0]), Block(WIDTHS[0], WIDTHS[1], 2), Block(WIDTHS[1], WIDTHS[2] // 2, 2)]
         )
+        self.norm = nn.GroupNorm(4, WIDTHS[2] // 2)  # without it features are so large that local activations are all 0
         self.beside = nn.Sequential(nn.Linear(SCALARS, BESIDE), nn.ReLU(), nn.Linear(BESIDE, BESIDE), nn.ReLU())
         self.head = StationaryHead(WIDTHS[2] + BESIDE, n_classes, hidden=hidden, activation=activation, dropout=dropout)
 
@@ -43,12 +44,13 @@ class RadarCNN(nn.Module):
                 f"x must be of shape (n, {SCALARS + 2 * PULSES}), got {tuple(x.shape)}; Pulses.inputs() makes it"
             )
         scalars, intervals, mask = x.split([SCALARS, PULSES, PULSES], 1)
-        y, mask = self.stem(torch.stack([intervals, mask], 1)), _halved(mask[:, None])
+        y, mask = self.stem(torch.stack([intervals * mask, mask], 1)), _halved(mask[:, None])
         y = y * mask
         for block in self.blocks:
             y, mask = block(y, mask)
+        y = F.relu(self.norm(y)) * mask
         mean = y.sum(2) / mask.sum(2).clamp(min=1)
-        largest = torch.where(mask > 0, y, -torch.inf).amax(2)
+        largest = y.amax(2)
         return torch.cat([mean, largest, self.beside(scalars)], 1)
 
     def forward(self, x: Tensor) -> Tensor:
