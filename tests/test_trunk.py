@@ -1,5 +1,6 @@
 """The trunk of CIFAR-10: what it is trained on and how, that it continues where it stopped, its files and features."""
 
+import copy
 import hashlib
 import json
 import math
@@ -169,8 +170,26 @@ def test_the_same_seed_gives_the_same_network():
     (model, curve), (again, same_curve) = trained(), trained()
     assert same(model, again) and curve == same_curve
     assert torch.equal(torch.get_rng_state(), state), "the global randomness is left alone"
-    other, _ = trained(recipe=replace(RECIPE, seed=1))
-    assert not any(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_the_seed_is_that_of_the_first_weights_and_of_the_order(monkeypatch):
+    first, orders = [], []
+
+    def build(n_classes):
+        first.append(Tiny(n_classes))
+        return copy.deepcopy(first[-1])
+
+    def augment(images, generator, plain=trunk.augmented):
+        orders.append(images)
+        return plain(images, generator)
+
+    monkeypatch.setattr(trunk, "augmented", augment)
+    for seed in (0, 1, 1):
+        trunk.train_trunk(IMAGES, replace(RECIPE, epochs=2, seed=seed), build=build)
+    assert not same(first[0], first[1]) and same(first[1], first[2])
+    one, other, again = orders[:8], orders[8:16], orders[16:]
+    assert not any(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(other, again, strict=True))
 
 
 def test_too_few_images():

@@ -159,7 +159,7 @@ class EmitterLibrary:
         return self._around(*known, self.n_modes, self.spread, self.error, rng)
 
     def different(self, n_emitters: int = 100, seed: int = 0) -> "EmitterLibrary":
-        """Other emitters, with frequencies, widths and intervals above the ranges of these; modes spread beyond them."""
+        """Other emitters, with frequencies, widths and intervals above the ranges of these; modes are around them."""
         return EmitterLibrary.generate(
             n_emitters, self.n_modes, seed, spread=self.spread, error=self.error, ranges=DIFFERENT_RANGES
         )
