@@ -88,7 +88,8 @@ def configs(scale: str = "paper") -> list[Config]:
     base, folds = Config(), 10
     if scale == "smoke":
         base, folds = Config(epochs=2, hidden=(20, 10), n_inducing=20, n_samples=10), 2
-        rows = [("diabetes", method, "matern32") for method in METHODS if method != "SV-DKL converged"]
+        priors = dict.fromkeys(METHODS, "matern32") | {"NN surrogate": "matern12"}
+        rows = [("diabetes", method, priors[method]) for method in METHODS if method != "SV-DKL converged"]
     elif scale == "demo":
         rows = [("diabetes", "NN", "matern32"), ("diabetes", "NN", "relu")]
         rows += [("diabetes", "SVGP", "matern32"), ("diabetes", "GPDNN", "matern32")]
