@@ -113,7 +113,7 @@ def test_augmentation_is_that_of_its_generator():
 
 
 def test_training_learns_and_says_how_well(monkeypatch):
-    monkeypatch.setattr(trunk, "BATCH", 7)  # of which 90 is no multiple
+    monkeypatch.setitem(trunk.BATCH, "cpu", 7)  # of which 90 is no multiple
     seen = []
     model, curve = trained(recipe=replace(RECIPE, epochs=8), progress=seen.append)
     assert curve == seen and [list(epoch) for epoch in curve] == [["epoch", "loss", "test accuracy"]] * 8
@@ -397,7 +397,7 @@ def model(monkeypatch, tmp_path):
     """In place of the trunk; and 20 images of known classes and 25 test images, in pieces of 6 and batches of 4."""
     monkeypatch.setattr(trunk, "FEATURES", 8)
     monkeypatch.setattr(trunk, "CHUNK", 6)
-    monkeypatch.setattr(trunk, "BATCH", 4)
+    monkeypatch.setitem(trunk.BATCH, "cpu", 4)
     monkeypatch.setattr(cifar10, "load", lambda: cifar10.generated(40, 25, seed=2))
     put(tmp_path / "results" / "cifar10"), put(tmp_path / "results" / "cifar10", n_classes=5)
     model = Counted().eval()
@@ -480,3 +480,8 @@ def test_pieces_of_another_size_are_others(model, monkeypatch):
     before = anew()
     monkeypatch.setattr(trunk, "CHUNK", 10)
     assert torch.equal(anew().x_test, before.x_test)
+
+
+def test_a_setting_that_is_none():
+    with pytest.raises(ValueError, match="setting must be paper, strict or generated, got 'papers'"):
+        trunk.features("papers", "cpu")

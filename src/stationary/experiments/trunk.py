@@ -32,7 +32,7 @@ with extra("experiments"):
 
 CLASSES = {"paper": 10, "strict": 5}  # by setting, how many of the classes the trunk is trained on: the first ones
 SHIFT = 4  # pixels, at most, of the random crops
-BATCH, CHUNK = 250, 2_500  # images: at once, and in one file of cached features
+BATCH, CHUNK = {"cuda": 250, "cpu": 25}, 2_500  # images: at once, and in one file of cached features
 FEATURES = 1024
 Epoch = dict[str, float]
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def train_trunk(
         model.eval()
         right = sum(
             (_outputs(model, xs).argmax(1) == ys).sum()
-            for xs, ys in zip(x_test.split(BATCH), y_test.split(BATCH), strict=True)
+            for xs, ys in zip(x_test.split(BATCH[device]), y_test.split(BATCH[device]), strict=True)
         )
         curve.append({"epoch": epoch + 1, "loss": total.item() / steps, "test accuracy": int(right) / len(y_test)})
         if checkpoint:
@@ -252,6 +252,8 @@ def features(setting: str, device: str) -> Split:
             "generated": a trunk with random weights and generated images, to try things out.
         device: where they are computed and stay. They are cached, piece by piece, so that what is interrupted goes on.
     """
+    if setting not in (*CLASSES, "generated"):
+        raise ValueError(f"setting must be {', '.join(CLASSES)} or generated, got {setting!r}")
     images = images_of(setting)
     if setting == "generated":
         model, key = _untrained(images.x_train), None
@@ -273,7 +275,7 @@ def _features(model: GoogLeNet, images: Tensor, device: str, name: str | None) -
 
     @torch.inference_mode()
     def compute(some: Tensor) -> dict[str, np.ndarray[Any, Any]]:
-        parts = [model.features(_prepared(batch.to(device))) for batch in some.split(BATCH)]
+        parts = [model.features(_prepared(batch.to(device))) for batch in some.split(BATCH[device])]
         return {"features": torch.cat(parts).half().cpu().numpy()}
 
     model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
