@@ -1,8 +1,9 @@
 """Radar emitters: a hundred known ones, and unknown ones that are similar to them or different.
 
 The simulator is ours (``stationary.data.radar``), the network and its training are the paper's. How hard it is to tell
-the emitters apart, ``spread`` and ``error``, was chosen so that the ReLU network has the paper's accuracy of 59 % on a
-simulation of its own (seed ``VALIDATION``), before any unknown emitter had been simulated, and not changed since.
+the emitters apart, ``spread`` and ``error``, was chosen so that the ReLU network has about the paper's accuracy of 59 %
+on a simulation of its own (seed ``VALIDATION``), before any result with unknown emitters had been looked at, and not
+changed since (``docs/radar.md``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
