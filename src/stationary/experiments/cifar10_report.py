@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from stationary import ood, plots
 from stationary.data.cifar10 import CLASSES
 from stationary.experiments import paper
+from stationary.experiments.rows import Arrays, rows_of
 from stationary.report import Cell, Measured, Section, Table
 
 if TYPE_CHECKING:
@@ -25,26 +26,19 @@ SETTINGS = {
     "strict": "The trunk was trained on the five known classes",
     "generated": "Generated images, untrained trunk",
 }
-Arrays = dict[str, np.ndarray[Any, Any]]
 Rows = dict[str, dict[str, Arrays]]  # by setting and row, the arrays by quantity; their first axis is that of the seeds
 
 
-def rows_of(results: list[tuple["Config", Arrays]]) -> Rows:
+def by_setting(results: list[tuple["Config", Arrays]]) -> Rows:
     """The seeds of each configuration together."""
-    parts: dict[tuple[str, str], list[Arrays]] = {}
+    settings: dict[str, list[Arrays]] = {}
     for config, arrays in results:
-        for row in dict.fromkeys(name.split(": ")[0] for name in arrays):
-            own = {name.removeprefix(f"{row}: "): a for name, a in arrays.items() if name.startswith(f"{row}: ")}
-            parts.setdefault((config.setting, row), []).append(own)
-    rows: Rows = {}
-    for (setting, row), seeds in parts.items():
-        joined = {name: np.concatenate([seed[name] for seed in seeds]) for name in seeds[0]}
-        rows.setdefault(setting, {})[row] = joined
-    return rows
+        settings.setdefault(config.setting, []).append(arrays)
+    return {setting: rows_of(found) for setting, found in settings.items()}
 
 
 def report(results: list[tuple["Config", Arrays]]) -> Section:
-    rows = rows_of(results)
+    rows = by_setting(results)
     return Section(
         title=TITLE,
         paper="Known and unknown classes differ in the standard deviation of the outputs with Matérn activations, more "

@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from stationary import plots
 from stationary.data.radar import PATTERNS, EmitterLibrary
 from stationary.experiments import paper
+from stationary.experiments.rows import Arrays, rows_of
 from stationary.report import Cell, Measured, Section, Table
 
 if TYPE_CHECKING:
@@ -24,24 +25,11 @@ SHOWN = ("relu", "matern52", "matern52 restored")  # in the figures
 MAIN = ("ACC known", "NLPD known", "ECE known")
 SEPARATION = tuple(f"{metric} {group}" for metric in ("AUROC", "FPR95") for group in GROUPS[1:])
 OTHER_SCORES = ("mutual_information", "std", "max_probability", "energy")
-Arrays = dict[str, np.ndarray[Any, Any]]
 Rows = dict[str, Arrays]  # by row, the arrays by quantity; their first axis is that of the seeds
 
 
-def rows_of(results: list[tuple["Config", Arrays]]) -> Rows:
-    """The seeds of each row together."""
-    parts: dict[str, list[Arrays]] = {}
-    for _, arrays in results:
-        for row in dict.fromkeys(name.split(": ")[0] for name in arrays):
-            own = {name.removeprefix(f"{row}: "): a for name, a in arrays.items() if name.startswith(f"{row}: ")}
-            parts.setdefault(row, []).append(own)
-    return {
-        row: {name: np.concatenate([seed[name] for seed in seeds]) for name in seeds[0]} for row, seeds in parts.items()
-    }
-
-
 def report(results: list[tuple["Config", Arrays]]) -> Section:
-    rows = rows_of(results)
+    rows = rows_of(arrays for _, arrays in results)
     config = results[0][0]
     shown = {row: rows[row] for row in SHOWN if row in rows} or dict(list(rows.items())[:2])
     return Section(
