@@ -29,7 +29,7 @@ __all__ = ["DURATION", "LOCKSTEP", "REPRODUCES", "TITLE", "VERSION", "Config", "
 VERSION = 1
 LOCKSTEP = "seeds"
 REPRODUCES = "Fig. 5: predictive entropy of known, similar and different radar emitters, on a simulator of our own"
-DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a few minutes on a GPU; on two cores 20 for Fig. 5"}
+DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "hours without a GPU"}
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 PUBLISHED = ("relu", "matern52")

@@ -229,8 +229,8 @@ def find_trunk(n_classes: int) -> Path:
             return path
     setting = next(name for name, count in CLASSES.items() if count == n_classes)
     raise FileNotFoundError(
-        f"no trained network {' or '.join(map(str, paths))}; run this in a checkout of the repository, which has it in "
-        f"results/cifar10, or train it on a GPU in minutes: stationary trunk {setting} --device cuda"
+        f"no trained network {' or '.join(map(str, paths))}; "
+        f"train it on a GPU: stationary trunk {setting} --device cuda"
     )
 
 
