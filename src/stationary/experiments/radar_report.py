@@ -175,7 +175,7 @@ def _examples(rows: Rows) -> Figure:
             ax.set(xlim=(0, 1), yticks=range(5), yticklabels=[f"emitter {int(c)}" for c in classes])
             ax.invert_yaxis()
             ax.tick_params(labelsize="x-small")
-            ax.set_title(f"{paper.name_of(row)}: H {entropy:.2f}, MI {information:.2f}", fontsize="small")
+            ax.set_title(f"{paper.name_of(row)}: H {entropy:.2f}, MI {information:.2f}", fontsize="x-small")
         _pulses(line[0], np.array(times[: min(int(count), 60)]))
         which = f" (emitter {int(emitter)})" if group == "known" else ""
         line[0].set_title(f"{group}{which}, first {min(int(count), 60)} of {int(count)} pulses", fontsize="small")
