@@ -472,6 +472,20 @@ def test_a_report_of_one_seed_and_setting(results):
     assert "over 1 seeds" in section.tables[0].caption
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("prior", ["matern52", "relu", "step surrogate", "matern52 learnable", "siren", "sincos"])
+def test_on_a_gpu(prior, monkeypatch):
+    on_cpu = small_features()
+    monkeypatch.setattr(trunk, "features", lambda setting, device: on_cpu.to(device))
+    config = replace(SMALL, prior=prior, seeds=(0, 1))
+    arrays, alone = cifar10.run(config, "cuda"), cifar10.run(replace(config, seeds=(0,)), "cpu")
+    assert arrays.keys() == alone.keys()
+    for name, values in arrays.items():
+        assert values.shape[1:] == alone[name].shape[1:] and len(values) == 2, name
+    accuracy = arrays[f"{prior}: ACC known"]
+    np.testing.assert_allclose(accuracy[0], alone[f"{prior}: ACC known"][0], atol=0.25)  # another order and other masks
+
+
 # The command line
 
 

@@ -804,3 +804,22 @@ def test_from_the_command_line(tmp_path):
     assert experiment.TITLE in page and "Similar emitters: AUROC of the entropy" in page and page.count("<svg") == 4
     assert invoke("report", "radar", "--format", "csv").exit_code == 0
     assert (tmp_path / "radar.csv").read_text(encoding="utf-8").startswith("prior,metric,mean,std")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["NN", "ensemble", "SWAG"])
+def test_on_a_gpu(method):
+    """Seeds in lockstep, each step a CUDA graph: other random numbers, so the shapes are the claim."""
+    config = replace(experiment.configs("smoke")[1], method=method, seeds=(0, 1))
+    arrays = experiment.run(config, "cuda")
+    alone = experiment.run(replace(config, seeds=(0,)), "cpu")
+    assert arrays.keys() == alone.keys()
+    for name, values in arrays.items():
+        assert values.shape[1:] == alone[name].shape[1:] and len(values) == 2, name
+    accuracy = next(values for name, values in arrays.items() if name.endswith("ACC known"))
+    assert (accuracy > 0.4).all(), "five emitters: chance is 0.2"
+
+
+def test_too_few_emitters_are_named():
+    with pytest.raises(ValueError, match=r"n_emitters must be at least 5.*got 4"):
+        experiment.run(experiment.Config(n_emitters=4))

@@ -124,10 +124,11 @@ def _evaluated(config: Config, model: nn.Module, split: Split) -> Iterator[tuple
 
 
 def _row(row: str, config: Config, model: nn.Module, split: Split) -> Iterator[tuple[str, Any]]:
-    known = split.y_test < len(cifar10.KNOWN)
+    labels = split.y_test.cpu()
+    known = labels < len(cifar10.KNOWN)
     method = MCDropout(config.n_samples)
-    inside, outside = (predict(model, split.x_test[rows], method) for rows in (known, ~known))
-    y = split.y_test[known]
+    inside, outside = (predict(model, split.x_test[rows], method).to("cpu") for rows in (known, ~known))
+    y = labels[known]
     for rule, (of_known, of_unknown) in {
         "": map(metrics.at_mean_output, (inside, outside)),  # the paper's, for this table
         " mean-probability": (inside, outside),
@@ -149,14 +150,14 @@ def _row(row: str, config: Config, model: nn.Module, split: Split) -> Iterator[t
             yield f"{row}: {name} known", counts[0]
             yield f"{row}: {name} unknown", counts[1]
     for group, rows, pred, sign in (("known", known, inside, -1), ("unknown", ~known, outside, 1)):
-        ends = _ends(pred, rows.nonzero()[:, 0], split.y_test[rows], sign)
+        ends = _ends(pred, rows.nonzero()[:, 0], labels[rows], sign)
         yield f"{row}: ends {group}", ends
         yield f"{row}: pixels {group}", trunk.images_of(config.setting).x_test[ends[:, 0].astype(int)].numpy()
 
 
 def _histogram(known: Tensor, unknown: Tensor) -> tuple[np.ndarray[Any, Any], ...]:
     """Edges and two counts; the last bin has all that is larger."""
-    scores = [s.double().cpu().numpy() for s in (known, unknown)]
+    scores = [s.double().numpy() for s in (known, unknown)]
     edges = np.linspace(0, max(np.quantile(s, 0.99) for s in scores) + 1e-9, BINS + 1)
     return edges, *(np.histogram(s.clip(max=edges[-1]), edges)[0] for s in scores)
 
@@ -169,4 +170,4 @@ def _ends(pred: Categorical, places: Tensor, y: Tensor, sign: int) -> np.ndarray
     rows = (sign * pred.std()).argsort()[:ENDS]
     at_mean = metrics.at_mean_output(pred)
     columns = places[rows], y[rows], at_mean.predict()[rows], at_mean.confidence()[rows]
-    return torch.stack([column.double() for column in columns], -1).cpu().numpy()
+    return torch.stack([column.double() for column in columns], -1).numpy()

@@ -44,7 +44,7 @@ def report(results: list[tuple["Config", Arrays]]) -> Section:
             "radar-patterns": _patterns(config),
         },
         captions={
-            "radar-entropy": "Predictive entropy of 100 dropout samples, first seed: known emitters, unknown ones that "
+            "radar-entropy": "Predictive entropy by MC dropout, first seed: known emitters, unknown ones that "
             "are similar to them, and unknown ones that are different. The axis ends at the entropy of a guess.",
             "radar-examples": "One sample of each group: its first pulses, and what each network says about it, with "
             "the five most probable emitters. H is the entropy, MI the mutual information.",
