@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import nn
 from typer.testing import CliRunner
 
-from stationary import activations, cli
+from stationary import activations, cli, metrics
 from stationary.data import cifar10 as data
 from stationary.data.split import Split
 from stationary.experiments import cifar10, cifar10_report, paper, trunk
@@ -30,7 +30,7 @@ SCORES = ("std", "entropy", "mutual_information", "max_probability", "energy")
 IMAGES = data.generated(120, 40, seed=0)
 
 
-def small_features(setting="generated", device="cpu"):
+def small_features(setting="generated", device="cpu", copies=0):
     """16 features instead of 1024, in which the classes overlap."""
     generator = torch.Generator().manual_seed(len(setting))
     centres = torch.randn(10, 16, generator=generator)
@@ -38,6 +38,9 @@ def small_features(setting="generated", device="cpu"):
     known = IMAGES.y_train < 5
     y_train, y_test = IMAGES.y_train[known], IMAGES.y_test
     x_train, x_test = (centres[y] + torch.randn(len(y), 16, generator=generator) for y in (y_train, y_test))
+    if copies:
+        noise = torch.randn(copies, *x_train.shape, generator=generator)
+        x_train, y_train = (x_train + 0.1 * noise).flatten(0, 1), y_train.repeat(copies)
     return Split(x_train, y_train, x_test, y_test, tuple(map(str, range(16))), data.CLASSES)
 
 
@@ -53,12 +56,13 @@ def small(request, monkeypatch):
 
 def test_the_paper_has_every_activation_five_times_on_both_trunks():
     grid = cifar10.configs("paper")
-    assert cifar10.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6) * 5
+    assert cifar10.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 3 * 8) * 5
     seeds = {}
     for config in grid:
         assert config == cifar10.Config(config.setting, config.prior, config.seeds), "the paper's own settings"
         seeds.setdefault((config.setting, config.prior), []).append(config.seeds)
-    assert set(seeds) == {(setting, prior) for setting in ("paper", "strict") for prior in PRIORS}
+    otherwise = {f"{prior} {how}" for prior in cifar10.PUBLISHED for how in ("augmented", "steps", "augmented steps")}
+    assert set(seeds) == {(setting, prior) for setting in ("paper", "strict") for prior in {*PRIORS, *otherwise}}
     assert all(of == [(0,), (1,), (2,), (3,), (4,)] for of in seeds.values())
     assert set(cifar10.PUBLISHED) == {
         prior for prior in paper.NAMES if paper.published("cifar10", "cifar-10", prior, "NN", "ACC known")
@@ -469,14 +473,14 @@ def test_a_report_of_one_seed_and_setting(results):
     section = cifar10.report(results[:1])
     assert list(section.figures) == ["cifar10-paper"] and len(section.tables) == 3
     assert all(isinstance(cell, Measured) and cell.std is None for cell in section.tables[0].rows[0][1:])
-    assert "over 1 seeds" in section.tables[0].caption
+    assert "; one seed: " in section.tables[0].caption
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("prior", ["matern52", "relu", "step surrogate", "matern52 learnable", "siren", "sincos"])
 def test_on_a_gpu(prior, monkeypatch):
     on_cpu = small_features()
-    monkeypatch.setattr(trunk, "features", lambda setting, device: on_cpu.to(device))
+    monkeypatch.setattr(trunk, "features", lambda setting, device, copies: on_cpu.to(device))
     config = replace(SMALL, prior=prior, seeds=(0, 1))
     arrays, alone = cifar10.run(config, "cuda"), cifar10.run(replace(config, seeds=(0,)), "cpu")
     assert arrays.keys() == alone.keys()
@@ -484,6 +488,42 @@ def test_on_a_gpu(prior, monkeypatch):
         assert values.shape[1:] == alone[name].shape[1:] and len(values) == 2, name
     accuracy = arrays[f"{prior}: ACC known"]
     np.testing.assert_allclose(accuracy[0], alone[f"{prior}: ACC known"][0], atol=0.25)  # another order and other masks
+
+
+@pytest.mark.parametrize("how", cifar10.TRAINED)
+def test_heads_trained_otherwise(how):
+    """The same network, on copies of the images, with steps of the learning rate, or both; the paper's beside it."""
+    config = replace(SMALL, setting="paper", prior=f"matern52 {how}", epochs=20)
+    arrays = cifar10.run(config)
+    copies = cifar10.COPIES if "augmented" in how else 1
+    split = small_features("paper", copies=copies if copies > 1 else 0)
+    training = Training(
+        epochs=20 // copies,
+        batch_size=config.batch_size,
+        optimizer="adamw",
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        milestones=(10 // copies,) if "steps" in how else (),
+    )
+    act = partial(paper.activation, "matern52", 1.0, code_scale=True)
+    build = lambda: StationaryHead(16, 5, hidden=32, activation=act(), dropout=0.3)
+    (model,) = train(build, split.x_train, split.y_train, training)
+    known = split.y_test < 5
+    pred = predict(model, split.x_test[known], MCDropout(config.n_samples))
+    assert arrays[f"matern52 {how}: NLPD known mean-probability"][0] == metrics.nlpd(pred, split.y_test[known])
+    assert not any("restored" in name for name in arrays)
+    plain = replace(config, prior="matern52")
+    section = cifar10.report([(config, arrays), (plain, cifar10.run(plain))])
+    assert len(section.tables) == 4 and [row[0] for row in section.tables[3].rows] == [f"Matérn-5/2 {how}"]
+    assert section.tables[3].rows[0][3].paper.mean == 0.754 and "trained otherwise" in section.tables[3].caption
+    assert {line["prior"] for line in section.records} == {"matern52", "matern52 restored", f"matern52 {how}"}
+
+
+def test_where_a_number_is_infinite(results):
+    config, arrays = results[0]
+    infinite = {name: np.full_like(a, np.inf) if name.endswith("NLPD known") else a for name, a in arrays.items()}
+    table = cifar10.report([(config, infinite), (results[1][0], results[1][1])]).tables[0]
+    assert table.rows[0][2].mean == np.inf and table.rows[0][2].std is None and table.rows[0][1].std is not None
 
 
 # The command line

@@ -346,7 +346,7 @@ def test_without_a_trunk_the_error_says_where_and_what_next(tmp_path, monkeypatc
         trunk.find_trunk(n_classes)
     name = f"trunk-{n_classes}.safetensors"
     places = f"/of/variable/{name} or results/cifar10/{name} or {tmp_path}/cache/{name}"
-    assert f"no trained network {places}; train it on a GPU: stationary trunk " in str(error.value)
+    assert f"no trained network {places}; run this in a checkout, which has it, or train it on a GPU: " in str(error.value)
     assert str(error.value).endswith(f"stationary trunk {setting} --device cuda")
 
 
@@ -474,6 +474,36 @@ def test_damaged_features_are_computed_again(model, damage):
     model.seen = 0
     anew()
     assert model.seen == 0
+
+
+def test_features_of_copies(model):
+    """Each copy of a training image is shifted and mirrored in its own way; test images are as they are."""
+    plain = anew()
+    split = trunk.features("paper", "cpu", copies=3)
+    assert torch.equal(split.x_test, plain.x_test) and torch.equal(split.y_train, plain.y_train.repeat(3))
+    images = cifar10.generated(40, 25, seed=2)
+    known = images.x_train[images.y_train < 5]
+    for k, part in enumerate(split.x_train.chunk(3)):
+        shown = trunk.augmented(known, torch.Generator().manual_seed(k))
+        with torch.no_grad():
+            expected = Tiny.features(model, normalised(shown))
+        torch.testing.assert_close(part, expected, rtol=2**-10, atol=1e-6)
+        assert not torch.equal(part, plain.x_train)
+    model.seen = 0
+    forget()
+    trunk.features("paper", "cpu", copies=3)
+    assert model.seen == 0, "they are cached too"
+
+
+def test_a_trunk_that_is_not_its_own(tmp_path):
+    path = trunk.save_trunk(tmp_path, GoogLeNet(5), trunk.Recipe(n_classes=5), [], {})
+    trunk.load_trunk(path)
+    about = path.with_suffix(".json")
+    about.write_text(about.read_text().replace(hashlib.sha256(path.read_bytes()).hexdigest(), "0" * 64))
+    with pytest.raises(ValueError, match=r"is not the file that trunk-5\.json describes"):
+        trunk.load_trunk(path)
+    about.unlink()
+    assert trunk.load_trunk(path).head.out_features == 5
 
 
 def test_pieces_of_another_size_are_others(model, monkeypatch):

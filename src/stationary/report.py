@@ -42,9 +42,13 @@ class Measured:
 
     @classmethod
     def over(cls, values: Iterable[float], paper: "Measured | None" = None, better: int = 0) -> "Measured":
-        """Mean and standard deviation of the values (divided by n, as the paper's is); of one value there is none."""
+        """Mean and standard deviation of the values (divided by n, as the paper's is).
+
+        There is no deviation of one value, or where one is infinite.
+        """
         numbers = [float(value) for value in values]
-        return cls(fmean(numbers), pstdev(numbers) if len(numbers) > 1 else None, paper, better)
+        spread = len(numbers) > 1 and all(map(math.isfinite, numbers))
+        return cls(fmean(numbers), pstdev(numbers) if spread else None, paper, better)
 
     @property
     def difference(self) -> float | None:

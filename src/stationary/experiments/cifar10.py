@@ -35,6 +35,8 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 PUBLISHED = ("rbf", "matern52", "matern32", "matern12", "erf", "step", "relu", "siren")
 BEYOND = ("matern12 surrogate", "step surrogate", "matern52 learnable", "sincos", "triangle_wave", "periodic_relu")
+TRAINED = ("augmented", "steps", "augmented steps")  # otherwise than the paper says, to find out what differs
+COPIES = 10  # of each training image, shifted and perhaps mirrored, in what is "augmented"
 BINS = 40  # of the histograms
 ENDS = 7  # images from each end of them, as in the paper
 
@@ -45,7 +47,9 @@ class Config:
 
     Args:
         setting: "paper" or "strict", or "generated" for made-up images and an untrained trunk.
-        prior: of the activation; perhaps with a variant, as in "step surrogate".
+        prior: of the activation; perhaps with a variant, as in "step surrogate", or with how it is trained otherwise:
+            "augmented", on copies of the images that are shifted and mirrored; "steps", with a learning rate that is
+            divided by 10 in the middle; both as in the code base that the paper names.
         seeds: of the networks.
         hidden, lengthscale, dropout, n_samples, epochs, batch_size, learning_rate: as the paper says.
         weight_decay: of AdamW, which the paper's code base has as its default; the paper does not say it.
@@ -69,10 +73,11 @@ def configs(scale: str = "paper") -> list[Config]:
         return [Config("generated", prior, epochs=10) for prior in ("matern52", "relu", "step surrogate")]
     if scale == "demo":
         return [Config(setting, prior, epochs=10) for setting in trunk.CLASSES for prior in PUBLISHED]
+    trained = [f"{prior} {how}" for how in TRAINED for prior in PUBLISHED]
     return [
         Config(setting, prior, (seed,))
         for setting in trunk.CLASSES
-        for prior in (*PUBLISHED, *BEYOND)
+        for prior in (*PUBLISHED, *BEYOND, *trained)
         for seed in range(5)
     ]
 
@@ -95,7 +100,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
     The first axis is that of the seeds.
     """
-    split = trunk.features(config.setting, device)
+    split = trunk.features(config.setting, device, copies=_copies(config))
     models = train(partial(_head, config, split), *split.train, _training(config), seeds=list(config.seeds))
     found = [dict(_evaluated(config, model, split)) for model in models]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
@@ -103,13 +108,22 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
 def _head(config: Config, split: Split) -> StationaryHead:
     known = len(cifar10.KNOWN)
-    activation = paper.activation(config.prior, config.lengthscale, code_scale=True)
+    prior = " ".join(word for word in config.prior.split() if word not in TRAINED)
+    activation = paper.activation(prior, config.lengthscale, code_scale=True)
     return StationaryHead(split.n_features, known, hidden=config.hidden, activation=activation, dropout=config.dropout)
 
 
+def _copies(config: Config) -> int:
+    """Of each training image; 0 for the images as they are."""
+    return COPIES if "augmented" in config.prior.split() else 0
+
+
 def _training(config: Config) -> Training:
+    """All copies of the images count as so many epochs."""
+    epochs = config.epochs // max(1, _copies(config))
     return Training(
-        epochs=config.epochs,
+        epochs=epochs,
+        milestones=(epochs // 2,) if "steps" in config.prior.split() else (),
         batch_size=config.batch_size,
         optimizer="adamw",
         learning_rate=config.learning_rate,

@@ -205,6 +205,10 @@ def save_trunk(folder: Path, model: nn.Module, recipe: Recipe, curve: list[Epoch
 
 
 def load_trunk(path: Path) -> GoogLeNet:
+    """From a file that ``save_trunk`` wrote; it must be the one that the JSON beside it, if there is one, is about."""
+    about = path.with_suffix(".json")
+    if about.is_file() and json.loads(about.read_text())["sha256"] != sha256(path.read_bytes()).hexdigest():
+        raise ValueError(f"{path} is not the file that {about.name} describes; restore both, or train again")
     tensors, _ = _read(path)
     model = GoogLeNet(len(tensors["head.bias"]))
     model.load_state_dict(tensors)
@@ -229,8 +233,8 @@ def find_trunk(n_classes: int) -> Path:
             return path
     setting = next(name for name, count in CLASSES.items() if count == n_classes)
     raise FileNotFoundError(
-        f"no trained network {' or '.join(map(str, paths))}; "
-        f"train it on a GPU: stationary trunk {setting} --device cuda"
+        f"no trained network {' or '.join(map(str, paths))}; run this in a checkout, which has it, or train it on a "
+        f"GPU: stationary trunk {setting} --device cuda"
     )
 
 
@@ -244,13 +248,14 @@ def images_of(setting: str) -> Images:
 
 
 @lru_cache(maxsize=2)
-def features(setting: str, device: str) -> Split:
+def features(setting: str, device: str, *, copies: int = 0) -> Split:
     """The features of the known classes' training images, and of all test images.
 
     Args:
         setting: "paper", of the trunk that saw all ten classes; "strict", of the one that saw the known ones only; or
             "generated": a trunk with random weights and generated images, to try things out.
         device: where they are computed and stay. They are cached, piece by piece, so that what is interrupted goes on.
+        copies: of each training image, each shifted and perhaps mirrored; 0 for the images as they are.
     """
     if setting not in (*CLASSES, "generated"):
         raise ValueError(f"setting must be {', '.join(CLASSES)} or generated, got {setting!r}")
@@ -261,13 +266,15 @@ def features(setting: str, device: str) -> Split:
         path = find_trunk(CLASSES[setting])
         model, key = load_trunk(path), sha256(path.read_bytes()).hexdigest()[:16]
     known = images.y_train < len(cifar10.KNOWN)
-    x_train, x_test = (
-        _features(model, x, device, key and f"cifar10-{key}-{name}")
-        for x, name in ((images.x_train[known], "train"), (images.x_test, "test"))
+    x = images.x_train[known]
+    shown = {f"copy-{k}": augmented(x, torch.Generator().manual_seed(k)) for k in range(copies)} or {"train": x}
+    shown["test"] = images.x_test
+    *trained, x_test = (
+        _features(model, some, device, key and f"cifar10-{key}-{device}-{name}") for name, some in shown.items()
     )
-    y_train, y_test = images.y_train[known].to(device), images.y_test.to(device)
+    y_train, y_test = images.y_train[known].repeat(len(trained)).to(device), images.y_test.to(device)
     names = tuple(f"feature {i}" for i in range(FEATURES))
-    return Split(x_train, y_train, x_test, y_test, names, cifar10.CLASSES)
+    return Split(torch.cat(trained), y_train, x_test, y_test, names, cifar10.CLASSES)
 
 
 def _features(model: GoogLeNet, images: Tensor, device: str, name: str | None) -> Tensor:
