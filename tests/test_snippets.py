@@ -2,25 +2,62 @@
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-SNIPPETS = [
-    pytest.param(snippet, id=f"{page.relative_to(ROOT)}-{i}")
+FENCE = re.compile(
+    r"^(?P<indent> *)```python(?P<options>[^\n]*)\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE
+)
+EXPORTER = "ignore:.*isinstance.treespec, LeafSpec.:FutureWarning"  # from within torch.onnx
+
+
+def snippets_of(page):
+    """Pairs of options, as in ```python title="width.py", and code; empty lines in front keep its lines' numbers."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (m["options"], "\n" * text.count("\n", 0, m.start("code")) + dedent(m["code"])) for m in FENCE.finditer(text)
+    ]
+
+
+def groups_of(page):
+    """What runs together: all of a tutorial, which is read from top to bottom; elsewhere each snippet alone."""
+    codes = [code for _, code in snippets_of(page)]
+    return [codes] if page.parent.name == "tutorials" and codes else [[code] for code in codes]
+
+
+GROUPS = [
+    pytest.param(page, codes, id=f"{page.relative_to(ROOT)}-{i}")
     for page in PAGES
-    for i, snippet in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    for i, codes in enumerate(groups_of(page))
 ]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS)
-def test_snippet(snippet):
-    exec(compile(snippet, "snippet", "exec"), {"__name__": "__main__"})
+@pytest.mark.filterwarnings(EXPORTER)
+@pytest.mark.parametrize(("page", "codes"), GROUPS)
+def test_snippet(page, codes, tmp_path, monkeypatch):
+    """In an empty folder, with the snippets of the page that have a title as files beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for options, code in snippets_of(page):
+        if title := re.search('title="(.+?)"', options):
+            (tmp_path / title[1]).write_text(code, encoding="utf-8")
+    names = {"__name__": "__main__"}
+    for code in codes:
+        exec(compile(code, str(page), "exec"), names)
 
 
 def test_there_are_snippets():
-    assert SNIPPETS
+    pages = {page.relative_to(ROOT).parts[:-1] for page in PAGES if snippets_of(page)}
+    assert {(), ("docs",), ("docs", "howto")} <= pages
+
+
+def test_every_fence_is_found():
+    """A fence that is not closed as it was opened would hide its snippet."""
+    for page in PAGES:
+        assert len(snippets_of(page)) == len(re.findall("^ *```python", page.read_text(), re.MULTILINE)), page
 
 
 def test_make_targets_of_the_readme_exist():

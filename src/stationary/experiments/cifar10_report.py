@@ -27,6 +27,7 @@ SETTINGS = {
     "strict": "The trunk was trained on the five known classes",
     "generated": "Generated images, untrained trunk",
 }
+HEADINGS = 0.25  # inches above the figure's first row
 Rows = dict[str, dict[str, Arrays]]  # by setting and row, the arrays by quantity; their first axis is that of the seeds
 
 
@@ -145,7 +146,9 @@ def _records(rows: Rows) -> Iterator[dict[str, Any]]:
 def _figure(rows: dict[str, Arrays]) -> Figure:
     """One row for each activation: the histogram, then the images of its ends."""
     n = len(next(iter(rows.values()))["ends known"][0])
-    figure = Figure(figsize=(12, 1.45 * len(rows)), layout="constrained")
+    height = 1.45 * len(rows) + HEADINGS
+    figure = Figure(figsize=(12, height), layout="constrained")
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADINGS / height))  # type: ignore[union-attr]
     axes = figure.subplots(
         len(rows), 2 * n + 2, squeeze=False, gridspec_kw={"width_ratios": [3.2, *([1] * n), 0.15, *([1] * n)]}
     )

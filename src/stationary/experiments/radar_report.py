@@ -157,7 +157,7 @@ def _by_noise(rows: Rows) -> Figure:
             values = arrays[f"{metric} by noise"]
             ax.plot(values.mean(0), "o-", ms=3, color=color, label=paper.name_of(row))
         ax.set(xlabel="noise level", ylabel=f"{metric} known")
-    axes[0].legend(frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(rows), frameon=False)
     return figure
 
 
