@@ -27,7 +27,7 @@ with extra("experiments"):
     from stationary.progress import Watch, differing, duration, in_words
     from stationary.report import render_csv, render_html, render_latex, render_markdown
 
-from stationary import execute
+from stationary import execute, explorer
 from stationary.archive import archive
 from stationary.data import cache, cifar10
 from stationary.execute import Task, run_missing
@@ -294,6 +294,27 @@ def report(
     if show:
         typer.launch(str(path.resolve()))
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def explore(
+    to: Annotated[Path, typer.Option(dir_okay=False, help="The file to write.")] = Path("out/explorer.html"),
+    show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
+) -> None:
+    """Open the explorer: a page to play with activations, their kernels, and what networks believe without data.
+
+    Example: stationary explore
+
+    Example: stationary explore --to ~/explorer.html --no-open
+    """
+    try:
+        write_atomically(to, partial(_write, explorer.page()))
+    except OSError as error:
+        _warn(f"the explorer cannot be written: {error}; choose another place with --to")
+        raise typer.Exit(1) from None
+    _print(f"wrote {to}: one file that needs no network")
+    if show:
+        typer.launch(str(to.resolve()))
 
 
 @app.command("archive")
