@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from stationary import cli
+from stationary import cli, console
 from stationary.data import cifar10
 
 FOLDER, ROWS = "cifar-10-batches-bin", 20
@@ -456,7 +456,7 @@ def test_what_an_error_of_load_advises_repairs(small, server, tmp_path, monkeypa
 
 def test_the_command_shows_a_bar_on_a_terminal(server, tmp_path, monkeypatch):
     screen = io.StringIO()
-    monkeypatch.setattr(cli, "Console", lambda: Console(file=screen, force_terminal=True, width=100))
+    monkeypatch.setattr(console, "Console", lambda: Console(file=screen, force_terminal=True, width=100))
     assert run("cifar10").exit_code == 0
     assert "download" in screen.getvalue() and re.search(r"(\d+)\.\d/\1\.\d MB|(\d+)\.\d/\2\.\d kB", screen.getvalue())
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
 
-from stationary import cli, progress, selection
+from stationary import cli, cli_data, console, progress, selection
 from stationary.data import cifar10
 from stationary.execute import Outcome, Task
 from stationary.experiments import EXPERIMENTS, trunk
@@ -497,7 +497,7 @@ def test_status_shows_what_is_running(run, fakes, tmp_path):
 
 def test_on_a_terminal_tables_are_drawn(fakes, monkeypatch, tmp_path):
     screen = io.StringIO()
-    monkeypatch.setattr(cli, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
+    monkeypatch.setattr(console, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
     CliRunner().invoke(cli.app, ["list", "--out", str(tmp_path)])
     assert "┃" in screen.getvalue() and "Fig. 0" in screen.getvalue()
 
@@ -564,12 +564,12 @@ def train(run, monkeypatch, tmp_path):
 
 
 def stopping(monkeypatch, after):
-    def stop(epoch, shown=cli._print_epoch):
+    def stop(epoch, shown=cli_data._print_epoch):
         shown(epoch)
         if epoch["epoch"] == after:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_print_epoch", stop)
+    monkeypatch.setattr(cli_data, "_print_epoch", stop)
 
 
 def names(folder):

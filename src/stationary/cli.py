@@ -3,35 +3,29 @@
 import logging
 import os
 import shlex
-import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
-from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 from stationary.extras import extra
 
 with extra("experiments"):
     import typer
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.table import Table
-    from rich.text import Text
 
-    from stationary.experiments import EXPERIMENTS, trunk
+    from stationary.experiments import EXPERIMENTS
     from stationary.progress import Watch, differing, duration, in_words
     from stationary.report import render_csv, render_html, render_latex, render_markdown
 
 from stationary import execute, explorer
 from stationary.archive import archive
-from stationary.data import cache, cifar10
+from stationary.cli_data import DataDir, Device, data, train_trunk
+from stationary.console import bad_parameters, print_table, say, warn
 from stationary.execute import Task, run_missing
-from stationary.files import write_atomically
+from stationary.files import write_text
 from stationary.runs import (
     ERROR,
     RUNNING,
@@ -39,7 +33,6 @@ from stationary.runs import (
     Run,
     RunStore,
     State,
-    environment,
     running,
     save_figure,
     seconds_of,
@@ -53,16 +46,8 @@ class Scale(str, Enum):
     smoke, demo, paper = "smoke", "demo", "paper"
 
 
-class Device(str, Enum):
-    auto, cpu, cuda = "auto", "cpu", "cuda"
-
-
 class Engine(str, Enum):
     local, ray = "local", "ray"
-
-
-class TrunkSetting(str, Enum):
-    paper, strict = tuple(trunk.CLASSES)
 
 
 class Format(str, Enum):
@@ -80,10 +65,6 @@ OfScale = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the configurations; may be repeated."),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where data sets are that are not bundled."),
 ]
 CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
 RULE = "'all' is every one. Without --scale, demo if it has what is chosen, else paper."
@@ -113,7 +94,7 @@ def list_experiments(out: Out = Path("out")) -> None:
         words = getattr(experiment, "DURATION", {})
         times = [_time_here(name, experiment, scale.value, out) or words.get(scale.value, "") for scale in Scale]
         rows.append([name, getattr(experiment, "REPRODUCES", experiment.TITLE), *times])
-    _print_table(["experiment", "reproduces", *(scale.value for scale in Scale)], rows)
+    print_table(["experiment", "reproduces", *(scale.value for scale in Scale)], rows)
 
 
 @app.command()
@@ -147,7 +128,7 @@ def run(
 
     Example: stationary run --scale paper --engine ray --address auto --gpus 0.5
     """
-    with _bad_parameters():
+    with bad_parameters():
         execute.check(engine.value, jobs, device.value, address)
     if data_dir:
         os.environ["STATIONARY_DATA"] = str(data_dir)  # which the processes started from here inherit
@@ -174,21 +155,21 @@ def run(
                 on_done=watch.done,
             )
     except KeyboardInterrupt:
-        _warn("Stopped; what is finished is kept. Run the same command again to continue.")
+        warn("Stopped; what is finished is kept. Run the same command again to continue.")
         raise typer.Exit(1) from None
     except (ImportError, ConnectionError) as error:
         if engine is not Engine.ray:
             raise
-        _warn(f"Ray cannot be used: {error}")
+        warn(f"Ray cannot be used: {error}")
         raise typer.Exit(1) from None
     for problem in summary.problems:
-        _warn(problem)
+        warn(problem)
     for why in dict.fromkeys(why for _, why in summary.failures):  # once, for those that failed together
         which = [task for task, other in summary.failures if other == why]
         paths = [f"{watch.label(task)} failed; {store.folder(*task.key) / ERROR}:" for task in which]
-        _warn("\n".join(["", *paths, why.rstrip()]))
-    _print(f"{summary.done} done, {summary.reused} reused, {len(summary.failures)} failed")
-    _print(f"next: {_command('report', names, scale, out, choices, settings)}")
+        warn("\n".join(["", *paths, why.rstrip()]))
+    say(f"{summary.done} done, {summary.reused} reused, {len(summary.failures)} failed")
+    say(f"next: {_command('report', names, scale, out, choices, settings)}")
     raise typer.Exit(1 if summary.failures else 0)
 
 
@@ -218,9 +199,9 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
         notes += [*filter(None, known.values()), *map(str, problems)]
     foreign = [path for path in store.root.glob("[!.]*") if path.name not in EXPERIMENTS]
     notes += [f"{path}: is not the folder of an experiment; left alone" for path in sorted(foreign)]
-    _print_table(["experiment", "scale", *get_args(State)], rows)
+    print_table(["experiment", "scale", *get_args(State)], rows)
     for note in notes:
-        _print(note)
+        say(note)
 
 
 def _note(what: str, folder: Path, state: State) -> str | None:
@@ -261,24 +242,24 @@ def report(
         experiment, configs = EXPERIMENTS[name], selection.configs
         found = [(config, run) for config in configs if (run := _load(store, name, experiment, config))]
         if len(found) < len(configs):
-            _warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: stationary run {name} ...")
+            warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: stationary run {name} ...")
         if not found:
             continue
         try:
             named[name] = experiment.report([(config, run.arrays) for config, run in found])
             environments += [run.environment for _, run in found]
         except Exception:
-            _warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
+            warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
             failed = True
     sections = list(named.values())
     if not sections:
-        _warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
+        warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
         raise typer.Exit(1)
     if form is Format.csv:
         texts = {out / f"{name}.csv": render_csv(section) for name, section in named.items() if section.records}
         for path, text in texts.items():
-            write_atomically(path, partial(_write, text))
-        _print(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
+            write_text(path, text)
+        say(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
         raise typer.Exit(1 if failed or not texts else 0)
     for section in sections:
         for figure_name, figure in section.figures.items():
@@ -289,8 +270,8 @@ def report(
         path, text = out / "report.md", render_markdown(sections)
     else:
         path, text = out / "report.tex", render_latex(sections)
-    write_atomically(path, partial(_write, text))
-    _print(f"wrote {path} and its figures in {out / 'figures'}")
+    write_text(path, text)
+    say(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))
     raise typer.Exit(1 if failed else 0)
@@ -308,11 +289,11 @@ def explore(
     Example: stationary explore --to ~/explorer.html --no-open
     """
     try:
-        write_atomically(to, partial(_write, explorer.page()))
+        write_text(to, explorer.page())
     except OSError as error:
-        _warn(f"the explorer cannot be written: {error}; choose another place with --to")
+        warn(f"the explorer cannot be written: {error}; choose another place with --to")
         raise typer.Exit(1) from None
-    _print(f"wrote {to}: one file that needs no network")
+    say(f"wrote {to}: one file that needs no network")
     if show:
         typer.launch(str(to.resolve()))
 
@@ -329,90 +310,13 @@ def archive_runs(
     """
     store = RunStore(out / "runs")
     for name, experiment in _chosen(names).items():
-        known = [run for run in store.runs(name, lambda p: _warn(str(p))) if run.version == experiment.VERSION]
+        known = [run for run in store.runs(name, lambda p: warn(str(p))) if run.version == experiment.VERSION]
         if paths := archive(known, to / name, getattr(experiment, "LOCKSTEP", None)):
-            _print(f"wrote {len(paths)} files with {len(known)} runs to {to / name}")
+            say(f"wrote {len(paths)} files with {len(known)} runs to {to / name}")
 
 
-@app.command()
-def data(
-    name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Where to put it. Without, into the cache folder.")
-    ] = None,
-) -> None:
-    """Show the bundled data sets, where they come from, and their licences; or download one that is not bundled.
-
-    Example: stationary data
-
-    Example: stationary data cifar10 --data-dir ~/data
-    """
-    if name not in (None, "cifar10"):
-        raise typer.BadParameter(f"no data set {name} to download; there is cifar10; without a name, what is bundled")
-    if data_dir and not name:
-        raise typer.BadParameter(f"--data-dir {data_dir} needs the data set to put there: stationary data cifar10 ...")
-    if name:
-        _download_cifar10(data_dir)
-        return
-    lines = (files("stationary.data.files") / "README.md").read_text().splitlines()
-    table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    _print_table(table[0], table[2:])
-
-
-def _download_cifar10(data_dir: Path | None) -> None:
-    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache.folder()]
-    for place in (cifar10.verified(folder) for folder in folders if folder):
-        if place:
-            _print(f"CIFAR-10 is already in {place}, and verified")
-            return
-    _print(f"downloading {cifar10.URL}")
-    try:
-        with _download_bar() as progress:
-            place = cifar10.download(data_dir, cifar10.URL, progress)
-    except KeyboardInterrupt:
-        _warn("Stopped; what has arrived is kept. Run the same command again to continue.")
-        raise typer.Exit(1) from None
-    except (OSError, ValueError) as error:
-        _warn(str(error))
-        raise typer.Exit(1) from None
-    _print(f"CIFAR-10 is in {place}, and verified")
-
-
-@app.command("trunk")
-def train_trunk(
-    setting: Annotated[TrunkSetting, typer.Argument(help="paper: all ten classes; strict: the five known ones.")],
-    to: Annotated[Path, typer.Option(help="The folder of the trained network.")] = Path("results/cifar10"),
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = trunk.Recipe.epochs,
-    seed: Annotated[int, typer.Option(min=0, help="Of initialisation, order and augmentation.")] = 0,
-    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
-    data_dir: DataDir = None,
-) -> None:
-    """Train the GoogLeNet of the CIFAR-10 experiment. Stop it with Ctrl-C, run it again, and it continues.
-
-    Example: stationary trunk strict --device cuda
-    """
-    with _bad_parameters():
-        where = execute.choose_device(device.value)
-    recipe = trunk.Recipe(trunk.CLASSES[setting.value], epochs, seed=seed)
-    checkpoint = to / f"{trunk.file_name(recipe.n_classes)}.checkpoint"
-    start = time.perf_counter()
-    try:
-        images = cifar10.load(data_dir)
-        model, curve = trunk.train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
-    except KeyboardInterrupt:
-        _warn("Stopped; the finished epochs are kept. Run the same command again to continue.")
-        raise typer.Exit(1) from None
-    except (OSError, ValueError) as error:
-        _warn(str(error))
-        raise typer.Exit(1) from None
-    seconds = round(time.perf_counter() - start, 3)
-    path = trunk.save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
-    checkpoint.unlink()
-    _print(f"wrote {path}, and how it was trained beside it")
-
-
-def _print_epoch(epoch: trunk.Epoch) -> None:
-    _print(", ".join(f"{name} {value:.4g}" for name, value in epoch.items()))
+app.command()(data)
+app.command("trunk")(train_trunk)
 
 
 def main() -> None:
@@ -431,7 +335,7 @@ def _chosen(names: Sequence[str] | None, scale: str | None = None) -> dict[str, 
     problems = {name: getattr(e, "missing", lambda _: None)(scale) for name, e in EXPERIMENTS.items() if scale}
     for name, problem in problems.items():
         if problem:
-            _warn(f"{name} is left out: {problem}")
+            warn(f"{name} is left out: {problem}")
     return {name: experiment for name, experiment in EXPERIMENTS.items() if not problems.get(name)}
 
 
@@ -443,12 +347,12 @@ def _selected(
     *,
     to_run: bool = False,
 ) -> dict[str, Selection]:
-    with _bad_parameters():
+    with bad_parameters():
         chosen = _chosen(names, (scale or Scale.demo).value if to_run else None)
         selected = select(chosen, scale and scale.value, choices, settings or (), strict=bool(names))
     for name, selection in selected.items():
         if not scale and selection.scale != Scale.demo.value:
-            _warn(f"{name}: the configurations of {selection.scale}, since demo has not all that was chosen")
+            warn(f"{name}: the configurations of {selection.scale}, since demo has not all that was chosen")
     return selected
 
 
@@ -456,7 +360,7 @@ def _load(store: RunStore, name: str, experiment: ModuleType, config: Any) -> Ru
     try:
         return store.load(name, experiment.VERSION, config)
     except CorruptRunError as problem:
-        _warn(str(problem))
+        warn(str(problem))
         return None
 
 
@@ -481,51 +385,3 @@ def _time_here(name: str, experiment: ModuleType, scale: str, out: Path) -> str 
     runs = [_load(RunStore(out / "runs"), name, experiment, config) for config in experiment.configs(scale)]
     times = [seconds for run in runs if run and (seconds := seconds_of(run.environment)) is not None]
     return f"{duration(sum(times))} here" if len(times) == len(runs) else None
-
-
-@contextmanager
-def _bad_parameters() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-# What is seen
-
-
-def _print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """A table on a terminal; in a pipe, lines with tabs between the cells."""
-    console = Console()
-    if not console.is_terminal:
-        for row in (columns, *rows):
-            typer.echo("\t".join(map(str, row)))
-        return
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    console.print(table)
-
-
-@contextmanager
-def _download_bar() -> Iterator[Callable[[int, int | None], None]]:
-    console = Console()
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("download", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _print(text: str) -> None:
-    typer.echo(text)
-
-
-def _write(text: str, file: IO[bytes]) -> None:
-    file.write(text.encode())
-
-
-def _warn(text: str) -> None:
-    typer.echo(text, err=True)

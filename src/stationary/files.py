@@ -22,3 +22,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """The same for a text, in UTF-8."""
+    return write_atomically(path, lambda file: file.write(text.encode()))

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from stationary.files import write_atomically
+from stationary.files import write_atomically, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,8 +58,7 @@ def seconds_of(environment: dict[str, Any]) -> float | None:
 
 
 def write_json(path: Path, content: Any) -> Path:
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    return write_atomically(path, lambda file: file.write(text.encode()))
+    return write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 class CorruptRunError(Exception):

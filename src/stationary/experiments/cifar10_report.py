@@ -148,7 +148,7 @@ def _figure(rows: dict[str, Arrays]) -> Figure:
     n = len(next(iter(rows.values()))["ends known"][0])
     height = 1.45 * len(rows) + HEADINGS
     figure = Figure(figsize=(12, height), layout="constrained")
-    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADINGS / height))  # type: ignore[union-attr]
+    figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADINGS / height))  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(
         len(rows), 2 * n + 2, squeeze=False, gridspec_kw={"width_ratios": [3.2, *([1] * n), 0.15, *([1] * n)]}
     )
