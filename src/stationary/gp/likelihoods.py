@@ -20,6 +20,7 @@ from stationary.dropout import Noise
 from stationary.gp.exact import probit
 from stationary.predictive import CHUNK, Categorical, Members
 
+KEPT = 1e-6  # by which RobustMax keeps probabilities away from 0 and 1
 NODES = 20  # of the Gauss-Hermite rules, as GPflow
 
 
@@ -44,6 +45,7 @@ class Bernoulli(nn.Module):
     """Two classes and one latent function, p(y = 1 | f) = Phi(f)."""
 
     n_latents = 1
+    rule: GaussHermite
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,6 +69,10 @@ class Softmax(nn.Module):
         n_samples: random draws of f for each row in training.
         n_test_samples: and in prediction.
     """
+
+    n_latents: int
+    n_test_samples: int
+    noise: Noise
 
     def __init__(self, n_latents: int, n_samples: int, n_test_samples: int) -> None:
         super().__init__()
@@ -104,10 +110,17 @@ class RobustMax(nn.Module):
     its sum over the classes, which is 1 but for the error of the quadrature. It is in float64: a small P is added to
     epsilon / (c - 1), and in float32 all below 1e-9 would be the same, though they rank the inputs (AUC).
 
+    As in GPflow, each Phi in P is kept between 1e-6 and 1 - 1e-6: a class that one other hides entirely still competes
+    with the rest, in training and in the ranking.
+
     Args:
         n_classes: c, as many latent functions.
         epsilon: the probability of a label that is not the largest function's.
     """
+
+    right: float
+    wrong: float
+    rule: GaussHermite
 
     def __init__(self, n_classes: int, epsilon: float) -> None:
         super().__init__()
@@ -143,7 +156,8 @@ class RobustMax(nn.Module):
         f = self.rule((mean * own).sum(-1), (variance * own).sum(-1))
         z = (f[..., None] - mean[..., None, :]) / variance.sqrt()[..., None, :]  # (..., nodes, c)
         # A sum of logarithms: the gradient of a product of numbers that may be 0 makes a GPU wait for the CPU.
-        logs = log_ndtr(z).masked_fill(own[..., None, :], 0.0)
+        phi = KEPT + (1 - 2 * KEPT) * torch.erfc(-z / math.sqrt(2)) / 2
+        logs = phi.log().masked_fill(own[..., None, :], 0.0)
         return logs.sum(-1).exp() @ self.rule.weights.to(logs)
 
     def _expected_log(self, largest: Tensor) -> Tensor:
