@@ -467,7 +467,7 @@ def activation_from_kernel(
     For Matérn kernels, their products with a cosine and their sums the factorisation is exact to 1e-12 of kernel(0)
     from a density, 1e-10 from a kernel; the table adds 1e-9.
 
-    Example:
+    Examples:
         >>> activation = activation_from_kernel(lambda r: torch.exp(-r.abs()) * torch.cos(4 * r), tail=0.5)
 
     Args:

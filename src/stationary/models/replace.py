@@ -26,7 +26,7 @@ def replace_head(model: M, head: nn.Module, name: str | None = None) -> M:
     leave it off. They refuse a language model that scores every token and then takes one (GPT-2, Llama): use
     ``MCDropout()`` there.
 
-    Example:
+    Examples:
         >>> model = replace_head(torchvision.models.resnet18(weights="DEFAULT"), StationaryHead(512, 10))
 
     Args:
