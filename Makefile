@@ -1,9 +1,16 @@
-# make demo      the main job: runs the experiments at the scale of a laptop and writes out/report.html
-# make test      every quick test (under 10 minutes on 2 cores)
-# make slow      the long tests, then make interop
-# make interop   the tests beside other libraries, in .venv-interop
-# make lint      formatter, linter and type checker
+# make demo         the main job: runs the experiments at the scale of a laptop and writes out/report.html
+# make test         every quick test (under 10 minutes on 2 cores)
+# make slow         the long tests, then make interop
+# make interop      the tests beside other libraries, in .venv-interop
+# make lint         formatter, linter and type checkers
+# make types        the part of lint that looks from outside: what an editor knows of the public names
+# make docs         the site, in site/
+# make dist         wheel and sdist in dist/, each installed into an empty environment and tried
+# make test-min     the quick tests with the lowest versions that pyproject.toml allows, in .venv-min
+# make test-latest  the quick tests with the newest versions of everything, in .venv-latest
 # Each target sets up its environment first if it is missing or out of date.
+# PYTHON=python3.13 make test-latest chooses the Python of a new environment. pip's own variables work too: with
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu it takes PyTorch without CUDA, 5 GB less.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,9 +18,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INTEROP := .venv-interop
 INTEROP_READY := $(INTEROP)/.ready
+MIN := .venv-min
+MIN_READY := $(MIN)/.ready
+LATEST := .venv-latest
+EMPTY := .venv-dist
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto # one process for each core, one thread for each process
+# Other versions of other libraries may warn; and the site is built with one set of versions.
+QUICKLY := -m pytest -n auto -m "not slow" -o filterwarnings=default --ignore tests/test_docs.py
 
-.PHONY: demo test slow interop lint clean
+.PHONY: demo test slow interop lint types docs dist test-min test-latest clean
 
 demo: $(READY)
 	$(BIN)/stationary run --scale demo --jobs 2 --out out
@@ -33,9 +46,36 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(MAKE) types
+
+types: $(READY) # pyright takes its libraries from the first python on the path
+	PATH="$(CURDIR)/$(BIN):$$PATH" basedpyright
+	PATH="$(CURDIR)/$(BIN):$$PATH" python tests/typing/completeness.py
+
+docs: $(READY)
+	$(BIN)/python -m mkdocs build --strict
+
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	for package in dist/*.whl dist/*.tar.gz; do \
+		$(PYTHON) -m venv --clear $(EMPTY) && \
+		$(EMPTY)/bin/python -m pip install --quiet --constraint constraints.txt $$package && \
+		$(EMPTY)/bin/python -I tests/smoke.py && echo "$$package installs and works" || exit 1; \
+	done
+	rm -rf $(EMPTY)
+
+test-min: $(MIN_READY)
+	OMP_NUM_THREADS=1 $(MIN)/bin/python $(QUICKLY)
+
+test-latest:
+	$(PYTHON) -m venv $(LATEST)
+	$(LATEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable ".[test]"
+	$(LATEST)/bin/python -m pip list
+	OMP_NUM_THREADS=1 $(LATEST)/bin/python $(QUICKLY)
 
 clean:
-	rm -rf $(VENV) $(INTEROP) out
+	rm -rf $(VENV) $(INTEROP) $(MIN) $(LATEST) $(EMPTY) out dist site
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,3 +87,8 @@ $(INTEROP_READY): pyproject.toml interop/requirements.txt interop/constraints.tx
 	$(INTEROP)/bin/python -m pip install --quiet --constraint interop/constraints.txt \
 		--requirement interop/requirements.txt --editable .
 	touch $(INTEROP_READY)
+
+$(MIN_READY): pyproject.toml constraints-min.txt # on Python 3.10 or 3.11: the lowest versions know no later one
+	$(PYTHON) -m venv $(MIN)
+	$(MIN)/bin/python -m pip install --quiet --constraint constraints-min.txt --editable ".[test]"
+	touch $(MIN_READY)

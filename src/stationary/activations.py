@@ -286,6 +286,14 @@ class Matern(nn.Module):
         learnable: make nu and lengthscale parameters, stored as logarithms so that they stay positive.
     """
 
+    variance: float
+    learnable: bool
+    centered: bool
+    dim: int
+    surrogate: float | None
+    log_nu: nn.Parameter
+    log_lengthscale: nn.Parameter
+
     def __init__(
         self,
         nu: float = 2.5,
@@ -344,6 +352,10 @@ class Matern(nn.Module):
 
 class RBF(nn.Module):
     """Module of ``rbf``; ``learnable=True`` makes the length-scale a parameter, stored as its logarithm."""
+
+    variance: float
+    learnable: bool
+    log_lengthscale: nn.Parameter
 
     def __init__(self, lengthscale: float = 1.0, variance: float = 1.0, learnable: bool = False) -> None:
         super().__init__()

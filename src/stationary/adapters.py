@@ -16,7 +16,7 @@ class Estimators(nn.Module):
     ``torch_uncertainty.routines`` read with ``is_ensemble=True``. It takes the place of their ``mc_dropout``, and runs
     what comes before the first dropout once, not once for each member.
 
-    Example:
+    Examples:
         >>> routine = ClassificationRoutine(Estimators(model, st.MCDropout(16)), 10, loss=None, is_ensemble=True)
 
     Args:
@@ -24,6 +24,9 @@ class Estimators(nn.Module):
         method: of prediction, one with members; ``MCDropout(100)`` by default. Where ``calibrate_prior`` was called
             a member may come several times, each time with other draws of the restored prior.
     """
+
+    model: nn.Module
+    method: Method
 
     def __init__(self, model: nn.Module, method: Method | None = None) -> None:
         super().__init__()

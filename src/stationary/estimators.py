@@ -39,6 +39,9 @@ class _Network(BaseEstimator):
     """What classifier and regressor share: the parameters, and the way from a table to a posterior."""
 
     _alpha: float  # where alpha is None
+    scaler_: StandardScaler
+    posterior_: Posterior
+    n_iter_: int
 
     def __init__(
         self,
@@ -244,6 +247,7 @@ class StationaryClassifier(ClassifierMixin, _Network):
     """
 
     _alpha = 1.0
+    classes_: Array
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryClassifier":
         """Train on X (n, d) and labels y (n,), of any kind; sample_weight (n,) weighs the loss of each row."""
@@ -303,6 +307,9 @@ class StationaryRegressor(RegressorMixin, _Network):
     """
 
     _alpha = 0.01
+    target_scaler_: StandardScaler
+    target_ndim_: int
+    noise_variance_: Array
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryRegressor":
         """Train on X (n, d) and targets y, (n,) or (n, m); sample_weight (n,) weighs the loss of each row."""

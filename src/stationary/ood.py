@@ -66,6 +66,10 @@ class OODDetector:
     """
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
+    model: nn.Module | Posterior
+    score: str
+    batch_size: int | None
+    method: Method | None
 
     def __init__(
         self,

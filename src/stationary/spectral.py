@@ -22,9 +22,9 @@ def _elementary(
     return lambda a: on_tensor(a) if isinstance(a, Tensor) else on_float(a)
 
 
-sqrt = _elementary(math.sqrt, torch.sqrt)
-exp = _elementary(math.exp, torch.exp)
-log = _elementary(math.log, torch.log)
+sqrt: Callable[[Number], Number] = _elementary(math.sqrt, torch.sqrt)
+exp: Callable[[Number], Number] = _elementary(math.exp, torch.exp)
+log: Callable[[Number], Number] = _elementary(math.log, torch.log)
 
 
 def _lgamma_of_tensor(z: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ STIRLING = (
     (11, -691 / 360360),
     (13, 1 / 156),
 )
-lgamma = _elementary(math.lgamma, _lgamma_of_tensor)
+lgamma: Callable[[Number], Number] = _elementary(math.lgamma, _lgamma_of_tensor)
 
 
 def number(a: Number) -> float:

@@ -89,6 +89,15 @@ class TabulatedActivation(nn.Module):
     """
 
     table: Tensor
+    factor: CausalFactor | EvenFactor
+    reach: float
+    even: bool
+    factorization_error: float
+    autocorrelation_error: float
+    power: float
+    floor: float
+    slope: float
+    step: float
 
     def __init__(self, factor: CausalFactor | EvenFactor, reach: float) -> None:
         super().__init__()

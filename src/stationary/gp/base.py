@@ -52,8 +52,11 @@ class NetworkKernel(Kernel):
     """
 
     activation: Any
-    weight_std = positive("weight_std")
-    bias_std = positive("bias_std")
+    weight_std: property = positive("weight_std")
+    bias_std: property = positive("bias_std")
+    normalize: bool
+    scale: float
+    lengthscale: Any
 
     def __init__(
         self,

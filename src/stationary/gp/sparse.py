@@ -38,6 +38,8 @@ class IsotropicKernel(nn.Module):
     """
 
     mean: Tensor
+    raw_lengthscale: nn.Parameter
+    raw_variance: nn.Parameter
 
     def __init__(
         self, nu: float, lengthscale: float = 1.0, variance: float = 1.0, *, constant_mean: bool = False
@@ -80,6 +82,10 @@ class Inducing(nn.Module):
         n_latents: c.
     """
 
+    points: nn.Parameter
+    mean: nn.Parameter
+    factor: nn.Parameter
+
     def __init__(self, points: Tensor, n_latents: int) -> None:
         super().__init__()
         m = len(points)
@@ -113,6 +119,11 @@ class SparseGP(nn.Module):
     """
 
     n_data: Tensor
+    trunk: nn.Module
+    kernel: IsotropicKernel
+    likelihood: Any
+    jitter: float
+    variational: Inducing
 
     def __init__(
         self, trunk: nn.Module, kernel: IsotropicKernel, points: Tensor, likelihood: Any, n_data: int, jitter: float

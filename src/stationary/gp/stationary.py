@@ -22,6 +22,7 @@ class MaternKernel(Kernel):
     """The Matérn kernel for any nu > 0; ``gpytorch.kernels.MaternKernel`` takes only 1/2, 3/2 and 5/2."""
 
     has_lengthscale = True
+    nu: float
 
     def __init__(self, nu: float = 2.5, **kwargs: Any) -> None:
         check_positive("nu", nu, "use gpytorch.kernels.RBFKernel for nu = inf")
@@ -48,6 +49,9 @@ class UniformBiasKernel(NetworkKernel):
       U(1/2, 1 - nu, (lambda |r|)^2 / 2); RBF: (1 + |r|^2 / ell^2)^(-1/2).
     - weights "sphere", activation ``Matern(dim=d)`` on d inputs: exactly the isotropic d-dimensional Matérn kernel.
     """
+
+    weights: str
+    periodic: bool
 
     def __init__(self, activation: nn.Module, weights: str = "gaussian", **kwargs: Any) -> None:
         local, periodic = isinstance(activation, (Matern, RBF)), isinstance(activation, (Sine, Cosine, SinCos))
@@ -140,7 +144,7 @@ class RBFNNKernel(Kernel):
     """
 
     has_lengthscale = True
-    centre_std = positive("centre_std")
+    centre_std: property = positive("centre_std")
 
     def __init__(self, lengthscale: float = 1.0, centre_std: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -33,6 +33,9 @@ MIN_RANGE = 1e-9  # of features that are all the same: each of them 0, perhaps
 class GridVariational(nn.Module):
     """q(u_d) = N(mean_d, L_d L_d') at the grid points, one for each feature, not whitened; at first about the prior."""
 
+    mean: nn.Parameter
+    root: nn.Parameter
+
     def __init__(self, n_features: int, prior_root: Tensor) -> None:
         super().__init__()
         self.mean = nn.Parameter(MEAN_STD * torch.randn(n_features, len(prior_root)))
@@ -58,6 +61,15 @@ class AdditiveGP(nn.Module):
 
     n_data: Tensor
     bounds: Tensor
+    trunk: nn.Module
+    grid_size: int
+    jitter: float
+    start: float
+    spacing: float
+    kernel: IsotropicKernel
+    mixing: nn.Parameter
+    likelihood: Softmax
+    variational: GridVariational
 
     def __init__(self, trunk: nn.Module, method: "SVDKL", n_classes: int, n_data: int) -> None:
         super().__init__()

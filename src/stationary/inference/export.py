@@ -30,6 +30,8 @@ def exact_predictor(model: nn.Module) -> nn.Module:
 class MomentHead(nn.Module):
     """The head with its closed form: E = W phi + b, Var = p / (1 - p) phi^2 (W^2)^T + v."""
 
+    head: StationaryHead
+
     def __init__(self, head: StationaryHead) -> None:
         super().__init__()
         self.head = head.eval()

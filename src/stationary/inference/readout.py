@@ -99,6 +99,10 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
 class Replay:
     """The whole network, sample after sample; what ends before the first dropout is run for the first one only."""
 
+    model: nn.Module
+    x: Inputs
+    restore_prior: bool | None
+
     def __init__(self, model: nn.Module, x: Inputs, restore_prior: bool | None) -> None:
         self.model, self.x, self.restore_prior = model, x, restore_prior
         self.kept: list[tuple[nn.Module, Any]] | None = None

@@ -108,6 +108,10 @@ class SWAG:
 class Path:
     """Mean, summed squared deviations and last deviations of the weights so far."""
 
+    n: int
+    mean: Tensor
+    squares: Tensor
+
     def __init__(self, rank: int) -> None:
         self.n, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
         self.deviations: deque[Tensor] = deque(maxlen=rank)

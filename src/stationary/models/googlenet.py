@@ -36,6 +36,12 @@ class GoogLeNet(nn.Module):
         n_classes: classes; ``GoogLeNet(10)`` has 5,490,986 parameters.
     """
 
+    stem: nn.Sequential
+    stage3: nn.Sequential
+    stage4: nn.Sequential
+    stage5: nn.Sequential
+    head: nn.Linear
+
     def __init__(self, n_classes: int) -> None:
         super().__init__()
         if not isinstance(n_classes, int) or n_classes < 1:
@@ -85,6 +91,11 @@ class Inception(nn.Module):
         five: the same for the branch that has a 5x5 convolution in the article.
         pool: channels of the 1x1 convolution behind the max-pool.
     """
+
+    one: nn.Sequential
+    three: nn.Sequential
+    five: nn.Sequential
+    pool: nn.Sequential
 
     def __init__(self, in_channels: int, one: int, three: tuple[int, int], five: tuple[int, int], pool: int) -> None:
         super().__init__()

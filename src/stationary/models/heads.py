@@ -24,6 +24,10 @@ class StationaryHead(nn.Module):
 
     prior_variance: Tensor | None  # (out_features,); both are set by calibrate_prior
     reference_norm: Tensor | None  # scalar
+    hidden: nn.Linear
+    activation: nn.Module
+    dropout: nn.Dropout
+    output: nn.Linear
 
     def __init__(
         self,

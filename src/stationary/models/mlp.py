@@ -24,6 +24,11 @@ class MLP(nn.Module):
         trunk_activation: of the other hidden layers, a name of ``stationary.activation``.
     """
 
+    trunk: nn.Sequential
+    head: StationaryHead
+    in_features: int
+    out_features: int
+
     def __init__(
         self,
         in_features: int,

@@ -25,6 +25,12 @@ class RadarCNN(nn.Module):
         dropout: share of them that is dropped.
     """
 
+    stem: nn.Conv1d
+    blocks: nn.ModuleList
+    norm: nn.GroupNorm
+    beside: nn.Sequential
+    head: StationaryHead
+
     def __init__(
         self, n_classes: int, *, activation: str | nn.Module = "matern52", hidden: int = 120, dropout: float = 0.2
     ) -> None:
@@ -59,6 +65,11 @@ class RadarCNN(nn.Module):
 
 class Block(nn.Module):
     """Two convolutions, and what came in is added to what comes out."""
+
+    norms: nn.ModuleList
+    first: nn.Conv1d
+    second: nn.Conv1d
+    skip: nn.Module
 
     def __init__(self, n_in: int, n_out: int, stride: int = 1) -> None:
         super().__init__()
