@@ -29,7 +29,7 @@ __all__ = ["DURATION", "LOCKSTEP", "REPRODUCES", "TITLE", "VERSION", "Config", "
 VERSION = 1
 LOCKSTEP = "seeds"
 REPRODUCES = "Fig. 5: predictive entropy of known, similar and different radar emitters, on a simulator of our own"
-DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "hours without a GPU"}
+DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "minutes on a GPU, else hours"}
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 PUBLISHED = ("relu", "matern52")
