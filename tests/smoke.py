@@ -57,7 +57,7 @@ def names_missing_extras() -> None:
         run = subprocess.run([sys.executable, "-I", "-c", statement], capture_output=True, text=True)
         assert f"pip install 'stationary[{extra}]'" in run.stderr, (statement, run.stderr)
     command = subprocess.run([Path(sys.executable).with_name("stationary")], capture_output=True, text=True)
-    assert "stationary[experiments]" in command.stderr, command.stderr
+    assert "stationary[experiments]" in command.stderr and command.stderr.count("\n") == 1, command.stderr
 
 
 def brings_its_files() -> None:

@@ -88,15 +88,15 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
     folder = tmp_path / "results" / "cifar10"
     folder.mkdir(parents=True)
     for scale in ("demo", "paper"):
-        assert "no trained network " in cifar10.missing(scale)
-    assert cifar10.missing("smoke") is None
+        assert "no trained network " in cifar10.missing(cifar10.configs(scale))
+    assert cifar10.missing(cifar10.configs("smoke")) is None
     (folder / "trunk-10.safetensors").touch()
-    assert "stationary trunk strict" in cifar10.missing("demo")
+    assert "stationary trunk strict" in cifar10.missing(cifar10.configs("demo"))
     (folder / "trunk-5.safetensors").touch()
-    assert "`stationary data cifar10` downloads it" in cifar10.missing("demo")
+    assert "`stationary data cifar10` downloads it" in cifar10.missing(cifar10.configs("demo"))
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "test_batch.bin").touch()
-    assert cifar10.missing("demo") is None
+    assert cifar10.missing(cifar10.configs("demo")) is None
 
 
 # Activations

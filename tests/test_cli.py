@@ -290,37 +290,44 @@ def test_runs_in_lockstep_count_their_share_of_the_time(capsys, monkeypatch):
 
 @pytest.fixture
 def lacking(fakes, monkeypatch):
-    """What ``bad`` lacks for other scales than smoke; the scales it was asked about, and in which data folder."""
-    asked = []
+    """``bad`` lacks something for other scales than smoke; how much it was asked about, and in which data folder."""
+    asked, small = [], fakes["bad"].configs("smoke")
 
-    def missing(scale):
-        asked.append((scale, os.environ.get("STATIONARY_DATA")))
-        return None if scale == "smoke" else "no images; get images"
+    def missing(configs):
+        asked.append((len(configs), os.environ.get("STATIONARY_DATA")))
+        return None if all(config in small for config in configs) else "no images; get images"
 
     monkeypatch.delenv("STATIONARY_DATA", raising=False)
     fakes["bad"].missing, fakes["bad"].run = missing, run_good
     return asked
 
 
-@pytest.mark.parametrize(("options", "scale"), [((), "demo"), (("--scale", "paper"), "paper")])
-def test_without_names_what_cannot_run_is_left_out_and_it_is_said_why(run, lacking, options, scale):
+@pytest.mark.parametrize(("options", "done"), [((), 2), (("--scale", "paper"), 1)])
+def test_without_names_what_cannot_run_is_left_out_and_it_is_said_why(run, lacking, options, done):
     result = run("run", *options)
-    assert result.exit_code == 0 and lacking == [(scale, None)]
+    assert result.exit_code == 0 and len(lacking) == 1
     assert lines(result)[0] == "bad is left out: no images; get images"
-    done = {"demo": 2, "paper": 1}[scale]
     assert f"{done}/{done} good" in result.output and f"{done} done, 0 reused, 0 failed" in result.output
 
 
-def test_what_can_run_at_this_scale_or_is_named_runs(run, lacking, tmp_path):
+def test_what_can_run_at_this_scale_runs(run, lacking):
     everything = run("run", "--scale", "smoke")
     assert "4 done, 0 reused, 0 failed" in everything.output and "left out" not in everything.output
+
+
+def test_what_is_named_and_cannot_run_is_an_error(run, lacking, tmp_path):
     named = run("run", "bad", "--scale", "paper")
-    assert "1 done, 0 reused, 0 failed" in named.output and "left out" not in named.output
-    assert lacking == [("smoke", None)], "it is not asked"
+    assert named.exit_code == 1 and lines(named) == ["bad cannot run: no images; get images"]
+    assert not (tmp_path / "runs").exists()
 
 
-def test_what_has_run_elsewhere_is_reported(run, lacking, tmp_path):
+def test_nothing_is_missing_for_what_has_run(run, lacking, fakes, tmp_path):
+    missing = fakes["bad"].missing
+    fakes["bad"].missing = lambda configs: None
     run("run", "bad")
+    fakes["bad"].missing = missing
+    again = run("run", "bad")
+    assert again.exit_code == 0 and "0 done, 2 reused" in again.output and not lacking
     report = run("report")
     assert report.exit_code == 0 and "left out" not in report.output
     assert "seeds [1, 2]" in (tmp_path / "report.html").read_text()
@@ -330,7 +337,7 @@ def test_what_has_run_elsewhere_is_reported(run, lacking, tmp_path):
 def test_what_is_missing_is_looked_for_in_the_data_folder(run, lacking, tmp_path, monkeypatch):
     monkeypatch.setenv("STATIONARY_DATA", "before")  # and puts it back at the end
     run("run", "--data-dir", str(tmp_path))
-    assert lacking == [("demo", str(tmp_path))]
+    assert [folder for _, folder in lacking] == [str(tmp_path)]
 
 
 # Choices

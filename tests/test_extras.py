@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+import stationary
+from stationary import __main__, cli
 from stationary.extras import extra
 
 
@@ -33,3 +35,18 @@ import torch, stationary as st
 st.Matern()(torch.randn(3))
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_command_line_says_what_it_lacks_in_one_line(monkeypatch):
+    monkeypatch.delattr(stationary, "cli")
+    monkeypatch.setitem(sys.modules, "stationary.cli", None)
+    with pytest.raises(SystemExit) as stopped:
+        __main__.main()
+    assert "stationary" in str(stopped.value) and "\n" not in str(stopped.value)
+
+
+def test_the_module_is_the_command_line(monkeypatch):
+    called = []
+    monkeypatch.setattr(cli, "main", lambda: called.append(True))
+    __main__.main()
+    assert called == [True]

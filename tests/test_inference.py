@@ -4,6 +4,7 @@ import pickle
 from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -207,3 +208,8 @@ def test_memory_does_not_grow_with_samples():
                 st.predict(model, x, st.MCDropout(n_samples, shared_masks=shared))
             sizes.append(mode.numel)
         assert sizes[0] == sizes[1]
+
+
+def test_an_array_is_no_tensor():
+    with pytest.raises(TypeError, match=r"x must be a tensor, got ndarray; torch\.as_tensor"):
+        st.predict(st.StationaryHead(2, 2), np.zeros((3, 2)))

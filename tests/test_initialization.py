@@ -73,3 +73,11 @@ def test_bad_arguments(options):
     (name, value), *_ = options.items()
     with pytest.raises(ValueError, match=f"{name} must be.*{value!r}"):
         st.init_stationary_(nn.Linear(2, 2), st.ReLU(), **options)
+
+
+def test_an_activation_by_its_name():
+    layers = [nn.Linear(30, 20) for _ in range(2)]
+    for layer, activation in zip(layers, ("matern32", st.Matern(1.5)), strict=True):
+        torch.manual_seed(0)
+        st.init_stationary_(layer, activation)
+    assert torch.equal(layers[0].weight, layers[1].weight)

@@ -513,3 +513,11 @@ def test_gp_regression_learns_the_hyperparameters():
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 0.5
     assert likelihood.noise.sqrt().item() == pytest.approx(0.1, abs=0.06)
+
+
+def test_kernels_of_an_activation_by_its_name():
+    x = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for of in (kernel_of, ntk_of):
+        assert torch.equal(of("matern52").double()(x).to_dense(), of(st.Matern(2.5)).double()(x).to_dense())
+    with pytest.raises(ValueError, match="activation name must be one of"):
+        kernel_of("matern53")

@@ -119,3 +119,15 @@ def test_the_network_is_as_good_as_the_papers():
     results = [(replace(uci.Config(), folds=(k,)), uci.run(replace(uci.Config(), folds=(k,)))) for k in range(10)]
     for row in uci_report.rows_of(results):
         assert all(distance > -2 for _, distance in row.distances()), row
+
+
+def test_covtype_that_cannot_be_had_is_said_before_anything_runs(monkeypatch):
+    def load(name):
+        raise FileNotFoundError(f"no {name}; get it")
+
+    grid = uci.configs("paper")
+    monkeypatch.setattr(uci.uci, "load", load)
+    assert uci.missing([config for config in grid if config.dataset == "covtype"]) == "no covtype; get it"
+    assert uci.missing(grid) is None, "others can run"
+    monkeypatch.setattr(uci.uci, "load", lambda name: None)
+    assert uci.missing([config for config in grid if config.dataset == "covtype"]) is None

@@ -28,6 +28,7 @@ from stationary.execute import Task, run_missing
 from stationary.files import write_text
 from stationary.runs import (
     ERROR,
+    RESULT,
     RUNNING,
     CorruptRunError,
     Run,
@@ -135,14 +136,19 @@ def run(
     logging.basicConfig(format="%(message)s")
     logging.getLogger("stationary").setLevel(logging.INFO)
     choices = choices_from(dataset=dataset, method=method, prior=prior)
-    selected = _selected(names, scale, choices, settings, to_run=True)
+    selected, store = _selected(names, scale, choices, settings), RunStore(out / "runs")
+    for name, problem in _problems(selected, store).items():
+        warn(f"{name} {'cannot run' if names else 'is left out'}: {problem}")
+        if names:
+            raise typer.Exit(1)
+        del selected[name]
     tasks = [
         Task(name, EXPERIMENTS[name].__name__, config, cpus, gpus)
         for name, selection in selected.items()
         for config in selection.configs
     ]
     durations = {name: getattr(EXPERIMENTS[name], "DURATION", {}).get(selected[name].scale, "") for name in selected}
-    store, watch = RunStore(out / "runs"), Watch(tasks, durations)
+    watch = Watch(tasks, durations)
     try:
         with watch.shown():
             summary = run_missing(
@@ -326,34 +332,33 @@ def main() -> None:
 # What to run
 
 
-def _chosen(names: Sequence[str] | None, scale: str | None = None) -> dict[str, ModuleType]:
-    """Those that are named. Without names all of them; with a scale to run, only those that can run here."""
+def _chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:
+    """Those that are named; without names all of them."""
     if unknown := set(names or ()) - set(EXPERIMENTS):
         raise typer.BadParameter(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
-    if names:
-        return {name: EXPERIMENTS[name] for name in names}
-    problems = {name: getattr(e, "missing", lambda _: None)(scale) for name, e in EXPERIMENTS.items() if scale}
-    for name, problem in problems.items():
-        if problem:
-            warn(f"{name} is left out: {problem}")
-    return {name: experiment for name, experiment in EXPERIMENTS.items() if not problems.get(name)}
+    return {name: EXPERIMENTS[name] for name in names or EXPERIMENTS}
 
 
 def _selected(
-    names: Sequence[str] | None,
-    scale: Scale | None,
-    choices: Choices,
-    settings: Sequence[str] | None,
-    *,
-    to_run: bool = False,
+    names: Sequence[str] | None, scale: Scale | None, choices: Choices, settings: Sequence[str] | None
 ) -> dict[str, Selection]:
     with bad_parameters():
-        chosen = _chosen(names, (scale or Scale.demo).value if to_run else None)
-        selected = select(chosen, scale and scale.value, choices, settings or (), strict=bool(names))
+        selected = select(_chosen(names), scale and scale.value, choices, settings or (), strict=bool(names))
     for name, selection in selected.items():
         if not scale and selection.scale != Scale.demo.value:
             warn(f"{name}: the configurations of {selection.scale}, since demo has not all that was chosen")
     return selected
+
+
+def _problems(selected: dict[str, Selection], store: RunStore) -> dict[str, str]:
+    """Why experiments cannot run what has no result yet."""
+    found = {}
+    for name, selection in selected.items():
+        experiment = EXPERIMENTS[name]
+        new = [c for c in selection.configs if not store.folder(name, experiment.VERSION, c).joinpath(RESULT).exists()]
+        if new and (problem := getattr(experiment, "missing", lambda _: None)(new)):
+            found[name] = problem
+    return found
 
 
 def _load(store: RunStore, name: str, experiment: ModuleType, config: Any) -> Run | None:

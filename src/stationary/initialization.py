@@ -7,13 +7,14 @@ from torch import nn
 
 from stationary import spectral
 from stationary.activations import Matern
+from stationary.activations import activation as activation_by_name
 from stationary.checks import check_finite
 from stationary.duals import NoClosedForm, dual_of
 from stationary.special import log_half_line_integral
 
 
 def init_stationary_(
-    linear: nn.Linear, activation: nn.Module, *, input_std: float = 1.0, bias_std: float = 0.0
+    linear: nn.Linear, activation: nn.Module | str, *, input_std: float = 1.0, bias_std: float = 0.0
 ) -> nn.Linear:
     """Initialise, in place, the linear layer that reads ``activation`` so that its outputs have unit variance.
 
@@ -26,14 +27,15 @@ def init_stationary_(
 
     Args:
         linear: the layer to initialise; its generator is torch's global one, as in ``nn.init``.
-        activation: a module of this library, ``nn.ReLU``, ``nn.LeakyReLU``, ``nn.Identity`` for the first layer, or
-            any element-wise module.
+        activation: a module of this library or its name, ``nn.ReLU``, ``nn.LeakyReLU``, ``nn.Identity`` for the first
+            layer, or any element-wise module.
         input_std: standard deviation of what the activation sees.
         bias_std: standard deviation of the bias, in [0, 1).
     """
     check_finite("input_std", input_std)
     if not 0 <= bias_std < 1:
         raise ValueError(f"bias_std must be in [0, 1), since the output variance is 1; got {bias_std!r}")
+    activation = activation_by_name(activation) if isinstance(activation, str) else activation
     moment = second_moment(activation, input_std)
     with torch.no_grad():
         linear.weight.normal_(0, math.sqrt((1 - bias_std**2) / (linear.in_features * moment)))

@@ -9,8 +9,8 @@ settings); ``run(config, device) -> dict of arrays``, which computes and does no
 entry each, which is what is stored; but those that differ in nothing else can run as one, as they do on a GPU: what
 ``run`` returns has one row for each entry.
 
-``missing(scale)``, where there is one, says why it cannot run here and what to do about it, or None. Such an experiment
-runs when it is named, and is left out when all are run.
+``missing(configs)``, where there is one, says why these cannot run here and what to do about it, or None. It is asked
+before they run, those that have a result left out; an experiment that is not named is then left out, too.
 """
 
 from types import ModuleType

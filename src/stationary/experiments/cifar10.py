@@ -6,7 +6,7 @@ ten classes, as the paper's had, so that it has seen the unknown ones, with thei
 been trained on the known ones alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,14 +82,14 @@ def configs(scale: str = "paper") -> list[Config]:
     ]
 
 
-def missing(scale: str) -> str | None:
-    """Why this cannot run here, and what to do about it."""
-    if scale == "smoke":
-        return None
+def missing(configs: Sequence[Config]) -> str | None:
+    """Why these cannot run here, and what to do about it."""
+    settings = {config.setting: True for config in configs if config.setting != "generated"}
     try:
-        for n_classes in trunk.CLASSES.values():
-            trunk.find_trunk(n_classes)
-        cifar10.find()
+        for setting in settings:
+            trunk.find_trunk(trunk.CLASSES[setting])
+        if settings:
+            cifar10.find()
     except FileNotFoundError as problem:
         return str(problem)
     return None

@@ -287,6 +287,17 @@ METHODS: dict[str, Callable[[Task], Iterator[Predictions]]] = {
 # Run
 
 
+def missing(configs: Sequence[Config]) -> str | None:
+    """Why these cannot run here: all of them need Covtype, which is not bundled, and it cannot be had."""
+    if {config.dataset for config in configs} != {"covtype"}:
+        return None
+    try:
+        uci.load("covtype")
+    except FileNotFoundError as problem:
+        return str(problem)
+    return None
+
+
 def run(config: Config, device: str = "cpu") -> Arrays:
     """Arrays by "method: metric", one number for each fold; NaN where a fold diverged."""
     splits = _splits(config.dataset, config.n_folds, config.seed, config.folds, device)

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from stationary.activations import activation as activation_by_name
 from stationary.duals import NoClosedForm
 from stationary.extras import extra
 from stationary.gp.base import NetworkKernel
@@ -30,7 +31,7 @@ with extra("gp"):
 
 
 def kernel_of(
-    activation: nn.Module,
+    activation: nn.Module | str,
     *,
     weights: str = "gaussian",
     bias: str = "gaussian",
@@ -43,7 +44,7 @@ def kernel_of(
     """The kernel of an infinitely wide network with this activation, E[sigma(w'x + b) sigma(w'x' + b)].
 
     Args:
-        activation: a module of this library, ``nn.ReLU`` or ``nn.LeakyReLU``.
+        activation: a module of this library or its name, ``nn.ReLU`` or ``nn.LeakyReLU``.
         weights: "gaussian"; "binary" (signs, the paper's); "sphere" (uniform on the unit sphere); "one".
         bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], exactly stationary for Matérn and RBF.
         weight_std, bias_std: initial values of the kernel's hyperparameters.
@@ -59,6 +60,7 @@ def kernel_of(
     """
     check_choice("weights", weights, WEIGHTS)
     check_choice("bias", bias, BIASES)
+    activation = activation_by_name(activation) if isinstance(activation, str) else activation
     options = {"weight_std": weight_std, "bias_std": bias_std, "normalize": normalize, **kwargs}
     if weights == "gaussian" and bias == "gaussian":
         return GaussianNetworkKernel(activation, depth, **options)
@@ -72,7 +74,8 @@ def kernel_of(
 
 
 def ntk_of(
-    activation: nn.Module, *, depth: int = 1, weight_std: float = 1.0, bias_std: float = 1.0, **kwargs: Any
+    activation: nn.Module | str, *, depth: int = 1, weight_std: float = 1.0, bias_std: float = 1.0, **kwargs: Any
 ) -> NeuralTangentKernel:
     """The neural tangent kernel of the same network with Gaussian weights; the activation must be differentiable."""
+    activation = activation_by_name(activation) if isinstance(activation, str) else activation
     return NeuralTangentKernel(activation, depth, weight_std=weight_std, bias_std=bias_std, **kwargs)

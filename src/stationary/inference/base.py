@@ -105,6 +105,11 @@ def _call(model: nn.Module, x: Inputs) -> Any:
 def batches(x: Inputs, size: int | None) -> list[Any]:
     """The inputs, ``size`` at a time, or all at once; a mapping gives mappings."""
     tensors = dict(x) if isinstance(x, Mapping) else {"x": x}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"{name} must be a tensor, got {type(tensor).__name__}; torch.as_tensor makes one of an array"
+            )
     lengths = {len(tensor) for tensor in tensors.values()}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(f"x must hold at least one input, and as many in each part; got {sorted(lengths)}")
