@@ -22,31 +22,25 @@ def snippets_of(page):
     ]
 
 
-def groups_of(page):
-    """What runs together: all of a tutorial, which is read from top to bottom; elsewhere each snippet alone."""
-    codes = [code for _, code in snippets_of(page)]
-    return [codes] if page.parent.name == "tutorials" and codes else [[code] for code in codes]
-
-
-GROUPS = [
-    pytest.param(page, codes, id=f"{page.relative_to(ROOT)}-{i}")
+SNIPPETS = [
+    pytest.param(page, code, id=f"{page.relative_to(ROOT)}-{i}")
     for page in PAGES
-    for i, codes in enumerate(groups_of(page))
+    if page.parent.name
+    != "tutorials"  # which test_examples.py runs from top to bottom, and compares with their outputs
+    for i, (_, code) in enumerate(snippets_of(page))
 ]
 
 
 @pytest.mark.filterwarnings(EXPORTER)
-@pytest.mark.parametrize(("page", "codes"), GROUPS)
-def test_snippet(page, codes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "code"), SNIPPETS)
+def test_snippet(page, code, tmp_path, monkeypatch):
     """In an empty folder, with the snippets of the page that have a title as files beside it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for options, code in snippets_of(page):
+    for options, named in snippets_of(page):
         if title := re.search('title="(.+?)"', options):
-            (tmp_path / title[1]).write_text(code, encoding="utf-8")
-    names = {"__name__": "__main__"}
-    for code in codes:
-        exec(compile(code, str(page), "exec"), names)
+            (tmp_path / title[1]).write_text(named, encoding="utf-8")
+    exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 
 
 def test_there_are_snippets():
