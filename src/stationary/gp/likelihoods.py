@@ -166,7 +166,7 @@ class RobustMax(nn.Module):
 
 def log_ndtr(x: Tensor) -> Tensor:
     """log Phi(x), as ``torch.special.log_ndtr``, which ``vmap`` would run member by member."""
-    below, above = x.clamp(max=0), x.clamp(min=0)
+    below, above = torch.where(x < 0, x, 0.0), torch.where(x < 0, 0.0, x)  # clamp's slope at 0 differs by version
     scaled = torch.special.erfcx(-below / math.sqrt(2))  # 2 Phi(x) e^(x^2 / 2), which does not underflow
     return torch.where(
         x < 0, torch.log(scaled / 2) - below.square() / 2, torch.log1p(-torch.erfc(above / math.sqrt(2)) / 2)
