@@ -12,7 +12,7 @@ def matern_kernel(r, nu, lengthscale=1.0):
     """The Matérn kernel by its Bessel function (eq. 6 of the paper)."""
     r = np.abs(np.asarray(r, dtype=float))
     z = np.sqrt(2 * nu) * np.where(r == 0, 1, r) / lengthscale
-    near = (r == 0) | ((nu >= 1) & (z < 1e-8))  # there it is 1 - O(z^2), and the two factors leave the number range
+    near = (r == 0) | (z < (1e-8 if nu >= 1 else 1e-290))  # there it is 1, and the two factors leave the number range
     z = np.where(near, 1, z)
     return np.where(near, 1.0, 2 ** (1 - nu) / special.gamma(nu) * z**nu * special.kv(nu, z))
 
