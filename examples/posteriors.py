@@ -53,6 +53,7 @@ def main(out: Path) -> None:
         "posterior disagree on: far away a local activation leaves little to disagree on, unless its prior is restored."
     )
     draw(x, y, posteriors).savefig(out / "posteriors.png", dpi=150)
+    print(f"\nfigure: {out / 'posteriors.png'}")
 
 
 def moons(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -56,14 +56,15 @@ def small(request, monkeypatch):
 
 def test_the_paper_has_every_activation_five_times_on_both_trunks():
     grid = cifar10.configs("paper")
-    assert cifar10.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 4 * 8) * 5
+    assert cifar10.configs() == grid and len(grid) == len(set(grid)) == (2 * (8 + 6 + 3 * 8) + 8) * 5
     seeds = {}
     for config in grid:
         assert config == cifar10.Config(config.setting, config.prior, config.seeds), "the paper's own settings"
         seeds.setdefault((config.setting, config.prior), []).append(config.seeds)
-    ways = ("augmented", "steps", "augmented steps", "L2 steps")
-    otherwise = {f"{prior} {how}" for prior in cifar10.PUBLISHED for how in ways}
-    assert set(seeds) == {(setting, prior) for setting in ("paper", "strict") for prior in {*PRIORS, *otherwise}}
+    ways = ("augmented", "steps", "augmented steps")
+    rows = {*PRIORS, *(f"{prior} {how}" for prior in cifar10.PUBLISHED for how in ways)}
+    only_here = {("paper", f"{prior} L2 steps") for prior in cifar10.PUBLISHED}
+    assert set(seeds) == {(setting, row) for setting in ("paper", "strict") for row in rows} | only_here
     assert all(of == [(0,), (1,), (2,), (3,), (4,)] for of in seeds.values())
     assert set(cifar10.PUBLISHED) == {
         prior for prior in paper.NAMES if paper.published("cifar10", "cifar-10", prior, "NN", "ACC known")
@@ -513,11 +514,23 @@ def test_heads_trained_otherwise(how):
     pred = predict(model, split.x_test[known], MCDropout(config.n_samples))
     assert arrays[f"matern52 {how}: NLPD known mean-probability"][0] == metrics.nlpd(pred, split.y_test[known])
     assert not any("restored" in name for name in arrays)
+    alone = cifar10.report([(config, arrays)])
+    assert len(alone.tables) == 1 and f"Matérn-5/2 {how}" in alone.ours and alone.figures
     plain = replace(config, prior="matern52")
     section = cifar10.report([(config, arrays), (plain, cifar10.run(plain))])
     assert len(section.tables) == 4 and [row[0] for row in section.tables[3].rows] == [f"Matérn-5/2 {how}"]
     assert section.tables[3].rows[0][3].paper.mean == 0.754 and "trained otherwise" in section.tables[3].caption
     assert {line["prior"] for line in section.records} == {"matern52", "matern52 restored", f"matern52 {how}"}
+
+
+@pytest.mark.parametrize("how", ["steps", "L2 steps"])
+def test_decay_in_the_gradient_empties_the_layer_before_a_step(how):
+    """Adam makes full steps of a gradient that is nothing but decay; AdamW's only shrinks. So the paper's step fails."""
+    split = small_features("paper")
+    config = replace(SMALL, prior=f"step {how}", epochs=40, batch_size=8)
+    (model,) = train(partial(cifar10._head, config, split), *split.train, cifar10._training(config))
+    largest = model.hidden.weight.abs().max()
+    assert largest < 1e-6 if how == "L2 steps" else largest > 0.05
 
 
 def test_where_a_number_is_infinite(results):

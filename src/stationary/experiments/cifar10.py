@@ -74,12 +74,13 @@ def configs(scale: str = "paper") -> list[Config]:
         return [Config("generated", prior, epochs=10) for prior in ("matern52", "relu", "step surrogate")]
     if scale == "demo":
         return [Config(setting, prior, epochs=10) for setting in trunk.CLASSES for prior in PUBLISHED]
-    trained = [f"{prior} {how}" for how in TRAINED for prior in PUBLISHED]
+    rows = (*PUBLISHED, *BEYOND, *(f"{prior} {how}" for how in TRAINED for prior in PUBLISHED))
     return [
         Config(setting, prior, (seed,))
         for setting in trunk.CLASSES
-        for prior in (*PUBLISHED, *BEYOND, *trained)
+        for prior in rows
         for seed in range(5)
+        if setting == "paper" or "L2" not in prior  # what explains the paper's numbers is asked of its setting
     ]
 
 

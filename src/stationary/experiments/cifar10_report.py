@@ -48,7 +48,7 @@ def report(results: list[tuple["Config", Arrays]]) -> Section:
         "unknown classes the NLPD is 0.75 to 0.90 for RBF and Matérn, 2.7 for ERF and infinite for ReLU. The trunk was "
         "trained on all ten classes.",
         ours=_in_words(rows),
-        figures={f"cifar10-{setting}": _figure(_split(found)[0]) for setting, found in rows.items()},
+        figures={f"cifar10-{setting}": _figure(_split(found)[0] or found) for setting, found in rows.items()},
         captions={
             f"cifar10-{setting}": f"{SETTINGS[setting]}. Left: standard deviation of the outputs over dropout samples, "
             "of test images of known classes (blue) and unknown ones (orange), first seed. Right, by the same measure: "
@@ -113,7 +113,8 @@ def _tables(setting: str, rows: dict[str, Arrays]) -> Iterator[Table]:
 def _in_words(rows: Rows) -> str:
     parts = []
     for setting, found in rows.items():
-        mean = {row: {m: float(a[m].mean()) for m in (*COMPARED, *OOD)} for row, a in _split(found)[0].items()}
+        shown = _split(found)[0] or found
+        mean = {row: {m: float(a[m].mean()) for m in (*COMPARED, *OOD)} for row, a in shown.items()}
         told = {}
         for metric in ("AUROC std", "AUROC entropy"):
             values = {row: of[metric] for row, of in mean.items()}
