@@ -525,7 +525,7 @@ def test_heads_trained_otherwise(how):
 
 @pytest.mark.parametrize("how", ["steps", "L2 steps"])
 def test_decay_in_the_gradient_empties_the_layer_before_a_step(how):
-    """Adam makes full steps of a gradient that is nothing but decay; AdamW's only shrinks. So the paper's step fails."""
+    """Adam makes full steps of a gradient that is all decay; AdamW's decay only shrinks. So the paper's step fails."""
     split = small_features("paper")
     config = replace(SMALL, prior=f"step {how}", epochs=40, batch_size=8)
     (model,) = train(partial(cifar10._head, config, split), *split.train, cifar10._training(config))
