@@ -40,7 +40,6 @@ def main(out: Path) -> None:
         pred = st.predict(posterior, torch.tensor(AT)[:, None], family=st.Gaussian)
         print(f"{name:44}" + "".join(f"{std:8.2f}" for std in pred.epistemic_variance[:, 0].sqrt()))
     draw(errors, fits).savefig(out / "gp_kernel.png", dpi=150)
-    print(f"\nfigure: {out / 'gp_kernel.png'}")
 
 
 def width_errors(x: Tensor, seeds: int = 50) -> dict[int, float]:

@@ -47,7 +47,6 @@ def main(out: Path, seeds: int) -> None:
         cells = [f"{area:.2f}, {share:.0f} %" for area, share in zip(rest[: len(odd)], rest[len(odd) :], strict=True)]
         print(f"{name:17}{accuracy:>9.3f}{nlpd:>7.3f}" + "".join(f"{cell:>16}" for cell in cells))
     draw(softmax, matern, {"known digits": x[test], **odd}).savefig(out / "image_head.png", dpi=150)
-    print(f"\nfigure: {out / 'image_head.png'}")
 
 
 def load() -> tuple[Tensor, Tensor, Any, Any, dict[str, Tensor]]:

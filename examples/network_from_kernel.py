@@ -44,7 +44,6 @@ def main(out: Path) -> None:
     draw(activation, x, y, grid, {"GP": truth, "network": (mean, std)}).savefig(
         out / "network_from_kernel.png", dpi=150
     )
-    print(f"\nfigure: {out / 'network_from_kernel.png'}")
 
 
 def signal(t: Tensor) -> Tensor:

@@ -53,7 +53,6 @@ def main(out: Path) -> None:
         "posterior disagree on: far away a local activation leaves little to disagree on, unless its prior is restored."
     )
     draw(x, y, posteriors).savefig(out / "posteriors.png", dpi=150)
-    print(f"\nfigure: {out / 'posteriors.png'}")
 
 
 def moons(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -29,7 +29,6 @@ def main(out: Path) -> None:
             f"{spreads[0]:>30.2f}{spreads[1]:>7.2f}"
         )
     draw(by_pattern(library, pulses)).savefig(out / "radar_pulses.png", dpi=150)
-    print(f"\nfigure: {out / 'radar_pulses.png'}")
 
 
 def by_pattern(library: EmitterLibrary, pulses: Pulses) -> dict[str, tuple[Pulses, Pulses]]:

@@ -36,7 +36,6 @@ def main(out: Path) -> None:
         std = ask(network, both).std().view(-1, 2).mean(1)
         print(f"{name:28}" + "".join(f"{s:11.2f}" for s in std))
     draw(split, networks).savefig(out / "regression_gap.png", dpi=150)
-    print(f"\nfigure: {out / 'regression_gap.png'}")
 
 
 def fit(activation: str, split: Any) -> torch.nn.Module:

@@ -50,7 +50,6 @@ def main(out: Path, seeds: int) -> None:
     print(f"\nRight most often about ordinary customers: {table.loc['accuracy'].idxmax()}.")
     print(f"Hands over most slips: {slips.idxmax()}, {slips.max():.0%} of them.")
     draw(curves, table).savefig(out / "reject_option.png", dpi=150)
-    print(f"\nfigure: {out / 'reject_option.png'}")
 
 
 def load() -> tuple[pd.DataFrame, Any]:
