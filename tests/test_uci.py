@@ -1,11 +1,13 @@
 """The UCI benchmarks: every number of the paper has its configuration, folds are folds, and the report counts right."""
 
 import csv
+import math
 from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
+import torch
 
 from stationary.experiments import paper, uci, uci_report
 from stationary.report import render_csv
@@ -53,6 +55,15 @@ def test_network_gives_three_rows():
     assert "NN restored: NLPD" not in uci.run(replace(SMALL, prior="relu"))
     assert found["NN: NLPD"][0] > found["NN: NLPD mean-probability"][0]  # -E log p is at least -log E p
     assert set(uci_report.METRICS) == {name.split(": ")[1] for name in found if name.startswith("NN: ")} - {"diverged"}
+
+
+def test_activations_of_the_network():
+    """e^(-x^2) is the RBF of length-scale 1; a row of its own has the length-scale of the Matérn ones."""
+    x = torch.linspace(-3, 3, 50, dtype=torch.float64)
+    rbf = replace(SMALL, prior="rbf")
+    torch.testing.assert_close(uci._activation(rbf)(x), torch.exp(-x.square()))
+    scaled = uci._activation(replace(rbf, method="NN lengthscale"))(x)
+    torch.testing.assert_close(scaled, (8 / math.pi) ** 0.25 * torch.exp(-4 * x.square()))
 
 
 def test_baselines_average_inside_their_likelihood():
