@@ -30,9 +30,10 @@ class GPDNN:
     """A ReLU network whose last layer is linear, a sparse GP on its outputs, and the RobustMax likelihood.
 
     As in the authors' example code, weights start as truncated normal numbers of std 0.1, biases at 0.1, and inducing
-    points at k-means centres of the untrained network's features of 5000 rows. With PyTorch's weights instead the
-    features would be smaller by a hundred and the length-scale with them: a few steps of Adam then carry the features
-    out of reach of every inducing point, where there is no gradient to bring them back.
+    points at k-means centres of the untrained network's features of 5000 rows; q is that of the values there. Whitened,
+    a rare class that others hide may never be predicted: RobustMax gives it hardly a gradient. With PyTorch's weights
+    the features would be smaller by a hundred and the length-scale with them: a few steps of Adam then carry the
+    features out of reach of every inducing point, where there is no gradient to bring them back.
 
     Args:
         nu: smoothness of the kernel: 0.5, 1.5, 2.5 or ``math.inf`` (RBF).
@@ -69,7 +70,8 @@ class GPDNN:
             features = trunk.to(x)(some_rows(x))
         points = kmeans(features, self.n_inducing)
         kernel = IsotropicKernel(self.nu, self.lengthscale or typical_distance(features))
-        return SparseGP(trunk, kernel, points, RobustMax(n_classes, self.epsilon), len(x), self.jitter).to(x)
+        likelihood = RobustMax(n_classes, self.epsilon)
+        return SparseGP(trunk, kernel, points, likelihood, len(x), self.jitter, whitened=False).to(x)
 
     def fit(self, data: Data, training: Training) -> SparsePosterior:
         """Maximise the evidence lower bound: the training's loss is the module's own."""

@@ -75,7 +75,7 @@ class IsotropicKernel(nn.Module):
 
 
 class Inducing(nn.Module):
-    """Inducing points (m, d) and the whitened q(v_j) = N(mean_j, L_j L_j') of c latent functions, at first N(0, I).
+    """Inducing points (m, d) and q(v_j) = N(mean_j, L_j L_j') of c latent functions, at first N(0, I).
 
     Args:
         points: the initial inducing points.
@@ -94,11 +94,6 @@ class Inducing(nn.Module):
         # L_j' is the upper triangle of factor_j: so stored, all L_j' A are one matrix product without a copy.
         self.factor = nn.Parameter(torch.eye(m).to(points).repeat(n_latents, 1, 1))
 
-    def divergence(self, factor: Tensor) -> Tensor:
-        """KL(q(v) || N(0, I)), summed over the latent functions; factor (c, m, m) are the L_j'."""
-        log_det = factor.diagonal(dim1=-2, dim2=-1).square().log().sum()
-        return 0.5 * (self.mean.square().sum() + factor.square().sum() - log_det - self.mean.numel())
-
 
 class SparseGP(nn.Module):
     """c latent functions with one kernel and one set of inducing points Z, on the features of a trunk.
@@ -107,7 +102,9 @@ class SparseGP(nn.Module):
 
         E[f_j] = sqrt(variance) A' m_j,    Var[f_j] = variance (1 - |A|^2 + |L_j' A|^2),
 
-    which is the textbook's with L = sqrt(variance) C. The jitter is relative to the variance, as rounding is.
+    which is the textbook's with L = sqrt(variance) C. The jitter is relative to the variance, as rounding is. These v
+    are whitened: a priori N(0, I). Otherwise the parameters are those of the values u_j = sqrt(variance) C v_j at the
+    inducing points. Both can say the same; they differ in where training starts and which way it goes.
 
     Args:
         trunk: from inputs to features; may run under autocast, everything behind it is in float32 at least.
@@ -116,6 +113,7 @@ class SparseGP(nn.Module):
         likelihood: one of ``stationary.gp.likelihoods``.
         n_data: rows of the training data.
         jitter: added to the diagonal of the correlations.
+        whitened: whether mean and factor of ``variational`` are those of v, or of u.
     """
 
     n_data: Tensor
@@ -123,41 +121,61 @@ class SparseGP(nn.Module):
     kernel: IsotropicKernel
     likelihood: Any
     jitter: float
+    whitened: bool
     variational: Inducing
 
     def __init__(
-        self, trunk: nn.Module, kernel: IsotropicKernel, points: Tensor, likelihood: Any, n_data: int, jitter: float
+        self,
+        trunk: nn.Module,
+        kernel: IsotropicKernel,
+        points: Tensor,
+        likelihood: Any,
+        n_data: int,
+        jitter: float,
+        *,
+        whitened: bool = True,
     ) -> None:
         super().__init__()
         self.trunk, self.kernel, self.likelihood, self.jitter = trunk, kernel, likelihood, jitter
+        self.whitened = whitened
         self.variational = Inducing(points, likelihood.n_latents)
         self.register_buffer("n_data", torch.tensor(float(n_data)))  # may differ between stacked members
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the latent functions, (n, c) each."""
-        features = self.trunk(x)
-        with full_precision(x):
-            return self._latent(at_least_float32(features), self.variational.factor.triu())
+        return self.latent(x)[:2]
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """(n,) -E[log p(y | f)] + KL / n_data: their mean is -ELBO / n_data."""
-        features = self.trunk(x)
+        mean, variance, divergence = self.latent(x)
         with full_precision(x):
-            factor = self.variational.factor.triu()
-            mean, variance = self._latent(at_least_float32(features), factor)
-            fit = self.likelihood.expected_log_prob(mean, variance, y)
-            return self.variational.divergence(factor) / self.n_data - fit
+            return divergence / self.n_data - self.likelihood.expected_log_prob(mean, variance, y)
 
     def predictive(self, x: Tensor, seed: int, keep_samples: bool) -> Categorical:
         return self.likelihood.predictive(*self(x), seed, keep_samples)
 
-    def _latent(self, features: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-        points, variance = self.variational.points, self.kernel.variance
-        cross = self.kernel.correlation(points, features)
-        a, _ = _Whitened.apply(self.kernel.gram(points, self.jitter), cross)  # (m, n)
-        projected = _RoundedProduct.apply(factor.flatten(0, 1), a).unflatten(0, factor.shape[:2])  # (c, m, n), L_j' A
-        spread = (1 - a.square().sum(0)).clamp(min=0) + projected.square().sum(1)
-        return variance.sqrt() * (a.mT @ self.variational.mean), (variance * spread).clamp(min=MIN_VARIANCE).mT
+    def latent(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and variance of the latent functions, (n, c) each, and KL(q || prior), summed over them."""
+        features = self.trunk(x)
+        with full_precision(x):
+            a, mean, factor = self._whiten(at_least_float32(features))
+            variance = self.kernel.variance
+            projected = _RoundedProduct.apply(factor.flatten(0, 1), a).unflatten(0, factor.shape[:2])  # (c, m, n)
+            spread = (1 - a.square().sum(0)).clamp(min=0) + projected.square().sum(1)
+            log_det = factor.diagonal(dim1=-2, dim2=-1).square().log().sum()
+            divergence = 0.5 * (mean.square().sum() + factor.square().sum() - log_det - mean.numel())
+            return variance.sqrt() * (a.mT @ mean), (variance * spread).clamp(min=MIN_VARIANCE).mT, divergence
+
+    def _whiten(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A (m, n), and the means (m, c) and the L_j' (c, m, m) of q(v)."""
+        points, mean, factor = self.variational.points, self.variational.mean, self.variational.factor.triu()
+        gram, cross = self.kernel.gram(points, self.jitter), self.kernel.correlation(points, features)
+        if self.whitened:
+            return _Whitened.apply(gram, cross)[0], mean, factor
+        columns = torch.cat([cross, mean, factor.flatten(0, 1).mT], dim=1)  # of the L_j, next to each other
+        parts = _Whitened.apply(gram, columns)[0].split([cross.shape[1], mean.shape[1], factor[..., 0].numel()], dim=1)
+        std = self.kernel.variance.sqrt()
+        return parts[0], parts[1] / std, parts[2].mT.unflatten(0, factor.shape[:2]) / std
 
 
 @dataclass(frozen=True)
