@@ -1,15 +1,15 @@
-"""GPDNN's AUC on Covtype, which is below the paper's: what does not explain it, and what might.
+"""AUC on Covtype of GPDNN and SVGP, which is below the paper's: what moves it.
 
     python benchmarks/covtype_auc.py --device cuda --data-dir DATA --json results/benchmarks/covtype_auc.json
 
-The paper leaves open which GPflow its GPDNN used and how, and how AUC was averaged over the classes. Here one after
-another is changed, on rows held out from the training folds: no test row is looked at. Three folds, Matérn-3/2, trained
-as in the experiment.
+The paper leaves open parts of both, and how AUC was averaged over the classes. Here one thing after another is changed,
+on rows held out from the training folds: no test row is looked at. Two folds, Matérn-3/2, otherwise as in the
+experiment.
 """
 
 import argparse
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,41 +22,46 @@ from torch import Tensor
 from stationary import predict
 from stationary.data.split import Split
 from stationary.experiments import uci
-from stationary.gp import GPDNN, likelihoods, sparse
+from stationary.gp import GPDNN, SVGP, likelihoods
+from stationary.gp.sparse import SparseGP
 from stationary.runs import environment, write_json
 from stationary.training import train
 
-FOLDS, NU, BATCH = (0, 1, 2), 1.5, 500
-
-
-class Summed(sparse.SparseGP):
-    """Minimises -ELBO, not -ELBO / n: Adam's epsilon is then nothing beside the slope of a class that others hide."""
-
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        return super().losses(x, y) * self.n_data
+FOLDS, NU = (0, 1), 1.5
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Of GPDNN: what is changed."""
+    """A method, and what is changed."""
 
-    module: type[sparse.SparseGP] = sparse.SparseGP
+    method: Any = field(default_factory=lambda: GPDNN(NU))
+    rate: float = 0.001
+    milestones: tuple[int, ...] = ()
+    whitened: bool = False
     kept: float = likelihoods.KEPT
-    batch_is_all: bool = False
+    binary: bool = False  # columns with two values are 0 and 1, not standardised
 
-    def build(self, x: Tensor, n_classes: int) -> sparse.SparseGP:
-        model = GPDNN(NU).build(x, n_classes)
-        model.__class__ = self.module
-        if self.batch_is_all:
-            model.n_data.fill_(BATCH)
+    def build(self, x: Tensor, n_classes: int) -> SparseGP:
+        model: SparseGP = self.method.build(x, n_classes)
+        model.whitened = model.whitened or self.whitened
         return model
 
+    def columns(self, x: Tensor) -> Tensor:
+        low, high = x.min(0).values, x.max(0).values
+        two_values = ((x == low) | (x == high)).all(0) & self.binary
+        return torch.where(two_values, (x == high).to(x), x)
 
+
+STEPS = (10, 15)
 VARIANTS = {
     "GPDNN": Variant(),
-    "probabilities kept 1e-4 from 0 and 1, as in GPflow 1": Variant(kept=1e-4),
-    "-ELBO, not its mean over rows": Variant(module=Summed),
-    "KL weighed as if a batch were all data": Variant(batch_is_all=True),
+    "GPDNN, learning rate 1e-4": Variant(rate=1e-4),
+    "GPDNN, whitened": Variant(whitened=True),
+    "GPDNN, learning rate / 10 at epochs 10 and 15": Variant(milestones=STEPS),
+    "SVGP": Variant(SVGP(NU), 0.01),
+    "SVGP, learning rate / 10, columns of 0 and 1": Variant(SVGP(NU), 0.01, STEPS, binary=True),
+    "GPDNN, probabilities kept 1e-4 from 0 and 1, as in GPflow 1": Variant(kept=1e-4),
+    "SVGP, columns of 0 and 1": Variant(SVGP(NU), 0.01, binary=True),
 }
 
 
@@ -80,18 +85,20 @@ def areas(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 def measured(variant: Variant, splits: list[Split], device: str) -> list[dict[str, Any]]:
     likelihoods.KEPT = variant.kept
     config = uci.Config("covtype", folds=FOLDS)
-    training = uci.Task(config, splits, uci.Clock(device)).training(loss="own", learning_rate=0.001, milestones=())
+    task = uci.Task(config, splits, uci.Clock(device))
+    training = task.training(loss="own", learning_rate=variant.rate, milestones=variant.milestones)
     held_out, x, y = [], [], []
     for split in splits:
+        columns = variant.columns(split.x_train)
         order = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(0)).to(device)
         last = len(order) // 10
-        held_out.append((split.x_train[order[:last]], split.y_train[order[:last]].cpu().numpy()))
-        x.append(split.x_train[order[last:]])
+        held_out.append((columns[order[:last]], split.y_train[order[:last]].cpu().numpy()))
+        x.append(columns[order[last:]])
         y.append(split.y_train[order[last:]])
     builds = [partial(variant.build, rows, splits[0].n_classes) for rows in x]
     found = []
     for model, (rows, truth) in zip(train(builds, x, y, training, seeds=list(FOLDS)), held_out, strict=True):
-        prediction = predict(GPDNN(NU).posterior(model), rows, batch_size=10_000)
+        prediction = predict(variant.method.posterior(model), rows, batch_size=10_000)
         probs = prediction.probs.double().cpu().numpy()
         right = probs.argmax(1) == truth
         measures = {
