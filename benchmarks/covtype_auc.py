@@ -61,7 +61,6 @@ VARIANTS = {
     "SVGP": Variant(SVGP(NU), 0.01),
     "SVGP, learning rate / 10, columns of 0 and 1": Variant(SVGP(NU), 0.01, STEPS, binary=True),
     "GPDNN, probabilities kept 1e-4 from 0 and 1, as in GPflow 1": Variant(kept=1e-4),
-    "SVGP, columns of 0 and 1": Variant(SVGP(NU), 0.01, binary=True),
 }
 
 
