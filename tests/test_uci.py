@@ -100,6 +100,14 @@ def test_report_compares_in_units_of_the_papers_std():
     assert "NN: of 3 published numbers 1 agree" in section.ours and "adult Matérn-3/2 ACC by 10.8" in section.ours
 
 
+def test_report_says_why_where_it_is_known():
+    """Each reason is for a row of the grid with published numbers."""
+    published_rows = {(row["dataset"], row["prior"], row["method"]) for row in published()}
+    assert uci_report.WHY.keys() <= published_rows
+    section = uci.report([(uci.Config(dataset="covtype", prior="rbf"), arrays(0.123, 0.96))])
+    assert "covtype RBF NLPD by 3.5 (e^(-x^2) is the RBF of length-scale 1" in section.ours
+
+
 def test_diverged_folds_do_not_count():
     config = uci.Config(dataset="adult", prior="matern32")
     results = [(config, arrays(0.3)), (replace(config, folds=(1,)), arrays(np.nan, np.nan, 1.0))]
