@@ -57,13 +57,14 @@ class Watch:
         if seconds is not None:
             self.seconds.setdefault(task.experiment, []).append(seconds)
             self.worked += 0 if outcome.reused else seconds
+        left = "" if outcome.reused else self._left()  # of those still to be looked at, some are reused as well
         if self.bar:
-            self.bar.update(self.bar.task_ids[0], advance=1, description=self._current(), left=self._left())
+            self.bar.update(self.bar.task_ids[0], advance=1, description=self._current(), left=left)
             return
         what = "failed" if outcome.error else "reused" if outcome.reused else "done"
         took = "" if outcome.reused else _took(outcome.environment)
         number = f"{len(self.tasks) - len(self.left)}/{len(self.tasks)}"
-        typer.echo(", ".join(filter(None, (f"{number} {self.label(task)} {what}{took}", self._left()))))
+        typer.echo(", ".join(filter(None, (f"{number} {self.label(task)} {what}{took}", left))))
 
     def label(self, task: Task) -> str:
         """The experiment, and the settings in which its tasks differ."""
