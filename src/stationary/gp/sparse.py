@@ -75,7 +75,7 @@ class IsotropicKernel(nn.Module):
 
 
 class Inducing(nn.Module):
-    """Inducing points (m, d) and q(v_j) = N(mean_j, L_j L_j') of c latent functions, at first N(0, I).
+    """Inducing points (m, d) and q = N(mean_j, L_j L_j') for each of c latent functions, at first N(0, I).
 
     Args:
         points: the initial inducing points.
