@@ -17,7 +17,7 @@ from stationary.gp import GPDNN, SVDKL, SVGP
 from stationary.gp.likelihoods import Bernoulli, GaussHermite, RobustMax, Softmax, log_ndtr
 from stationary.gp.sparse import (
     NUS,
-    IsotropicKernel,
+    RadialKernel,
     SparseGP,
     cholesky,
     kmeans,
@@ -30,6 +30,7 @@ from stationary.training import Group, train
 
 SMALL = {
     "SVGP": SVGP(n_inducing=12, n_samples=7),
+    "SVGP-ard": SVGP(n_inducing=12, n_samples=7, ard=True),
     "GPDNN": GPDNN(n_inducing=9, hidden=(8, 6)),
     "SVDKL": SVDKL(grid_size=12, hidden=(8, 6)),
 }
@@ -59,7 +60,9 @@ def shaken(module):
 
 
 def reference_kernel(nu, kernel):
-    base = gpytorch.kernels.RBFKernel() if math.isinf(nu) else gpytorch.kernels.MaternKernel(nu)
+    options = {"ard_num_dims": kernel.lengthscale.numel()} if kernel.lengthscale.ndim else {}
+    kernels = gpytorch.kernels
+    base = kernels.RBFKernel(**options) if math.isinf(nu) else kernels.MaternKernel(nu, **options)
     reference = gpytorch.kernels.ScaleKernel(base).double()
     reference.outputscale, base.lengthscale = kernel.variance.detach(), kernel.lengthscale.detach()
     return reference
@@ -69,13 +72,16 @@ def reference_kernel(nu, kernel):
 
 
 @nus
-def test_kernel_is_gpytorchs(nu):
+@pytest.mark.parametrize("n_lengthscales", [1, 4])
+def test_kernel_is_gpytorchs(nu, n_lengthscales):
     x, z = 3 + normal(30, 4), 3 + normal(20, 4)
-    kernel = IsotropicKernel(nu, 0.7, 2.5).double()
-    assert kernel.lengthscale.item() == pytest.approx(0.7) and kernel.variance.item() == pytest.approx(2.5)
+    kernel = RadialKernel(nu, 0.7, 2.5, n_lengthscales=n_lengthscales).double()
+    assert kernel.lengthscale.detach() == pytest.approx(0.7) and kernel.variance.item() == pytest.approx(2.5)
+    shaken(kernel)
     reference = reference_kernel(nu, kernel)
     torch.testing.assert_close(kernel.variance * kernel.correlation(x, z), reference(x, z).to_dense(), **EXACT)
-    torch.testing.assert_close(kernel.variance * kernel.gram(z, 0.0), reference(z).to_dense(), **EXACT)
+    other = ~torch.eye(20, dtype=torch.bool)  # GPyTorch's own diagonal has the rounding of a distance of 0
+    torch.testing.assert_close((kernel.variance * kernel.gram(z, 0.0))[other], reference(z).to_dense()[other], **EXACT)
     assert torch.equal(kernel.gram(z, 1e-3).diagonal(), torch.full((20,), 1 + 1e-3, dtype=torch.float64))
 
 
@@ -84,13 +90,13 @@ def test_gradients_are_finite_and_right_where_points_coincide(nu):
     """At distance 0 a square root has none; the kernel's own derivative there is 0, or taken as 0 for nu = 1/2."""
     z = normal(6, 3)
     z[1] = z[0]
-    module = shaken(SparseGP(nn.Identity(), IsotropicKernel(nu).double(), z, Bernoulli(), 10, 1e-4))
+    module = shaken(SparseGP(nn.Identity(), RadialKernel(nu).double(), z, Bernoulli(), 10, 1e-4))
     with torch.no_grad():
         module.variational.points[1] = module.variational.points[0]
     x = torch.cat([module.variational.points.detach()[:2], normal(5, 3)]).requires_grad_()
     module.losses(x, torch.tensor([0, 1, 0, 1, 1, 0, 1])).mean().backward()
     assert all(p.grad.isfinite().all() for p in [x, *module.parameters()])
-    kernel, near = IsotropicKernel(nu).double(), normal(1, 3).requires_grad_()
+    kernel, near = RadialKernel(nu).double(), normal(1, 3).requires_grad_()
     (slope,) = torch.autograd.grad(kernel.correlation(near, near.detach()).sum(), near)
     assert slope.abs().max() == 0
 
@@ -99,7 +105,7 @@ def test_gradients_are_finite_and_right_where_points_coincide(nu):
 def test_kernel_in_float32_far_from_the_origin(nu):
     """Centred before the product: the error is that of points about their mean, not of where they are."""
     x, z = 1000 + normal(50, 30), 1000 + normal(40, 30)
-    kernel = IsotropicKernel(nu, 7.0)
+    kernel = RadialKernel(nu, 7.0)
     got, exact = kernel.correlation(x.float(), z.float()), kernel.double().correlation(x, z)
     assert (got - exact).abs().max() < 30 * 1000 * 2**-24  # inputs themselves are rounded to 1000 2^-24 each
 
@@ -128,7 +134,7 @@ class Reference(gpytorch.models.ApproximateGP):
 @nus
 @pytest.mark.parametrize("n", [5, 40])  # fewer and more than inducing points: GPyTorch has code for each
 def test_sparse_process_is_gpytorchs(nu, n):
-    ours = shaken(SparseGP(nn.Identity(), IsotropicKernel(nu).double(), normal(15, 4), RobustMax(3, 0.1), 10, 1e-3))
+    ours = shaken(SparseGP(nn.Identity(), RadialKernel(nu).double(), normal(15, 4), RobustMax(3, 0.1), 10, 1e-3))
     reference, x = Reference(ours), normal(n, 4)
     mean, variance = ours(x)
     for mode in (reference.train, reference.eval):
@@ -143,7 +149,7 @@ def test_sparse_process_is_gpytorchs(nu, n):
 @nus
 def test_unwhitened_process_by_dense_formulas(nu):
     """q(u) = N(m, S) of the values at the inducing points, by the textbook's inverses."""
-    kernel = IsotropicKernel(nu).double()
+    kernel = RadialKernel(nu).double()
     ours = shaken(SparseGP(nn.Identity(), kernel, normal(15, 4), RobustMax(3, 0.1), 10, 1e-3, whitened=False))
     q, x = ours.variational, normal(40, 4)
     gram, cross = kernel.variance * kernel.gram(q.points, 1e-3), kernel.variance * kernel.correlation(q.points, x)
@@ -161,7 +167,7 @@ def test_bound_is_gpytorchs(monkeypatch):
     # GPyTorch's own is off by up to 2e-3 below -1.
     monkeypatch.setattr("gpytorch.likelihoods.bernoulli_likelihood.log_normal_cdf", torch.special.log_ndtr)
     x, y = data(40, 2)
-    ours = shaken(SparseGP(nn.Identity(), IsotropicKernel(1.5).double(), normal(15, 4), Bernoulli(), 333, 1e-11))
+    ours = shaken(SparseGP(nn.Identity(), RadialKernel(1.5).double(), normal(15, 4), Bernoulli(), 333, 1e-11))
     reference, likelihood = Reference(ours).train(), gpytorch.likelihoods.BernoulliLikelihood()
     nodes, weights = np.polynomial.hermite.hermgauss(20)  # GPyTorch rounds them to float32
     likelihood.quadrature.locations, likelihood.quadrature.weights = torch.tensor(nodes), torch.tensor(weights)
@@ -171,7 +177,7 @@ def test_bound_is_gpytorchs(monkeypatch):
 
 def test_all_points_as_inducing_points_and_the_prior_as_q_is_the_prior():
     x = normal(20, 3)
-    module = SparseGP(nn.Identity(), IsotropicKernel(1.5, 1.0, 2.0).double(), x, Bernoulli(), 20, 1e-9)
+    module = SparseGP(nn.Identity(), RadialKernel(1.5, 1.0, 2.0).double(), x, Bernoulli(), 20, 1e-9)
     mean, variance = module(torch.cat([x, 100 + x]))
     assert mean.abs().max() == 0
     torch.testing.assert_close(variance, torch.full((40, 1), 2.0).double(), rtol=1e-6, atol=0)
@@ -193,7 +199,7 @@ def test_a_failed_factorization_shows_in_the_loss():
 def test_jitter_is_enough_for_float32(nu, lengthscale):
     """300 points that are nearly one, seen from a long length-scale."""
     z = kmeans(torch.randn(2000, 4), 300)
-    gram = IsotropicKernel(nu, lengthscale * typical_distance(z)).gram(z, SVGP().jitter)
+    gram = RadialKernel(nu, lengthscale * typical_distance(z)).gram(z, SVGP().jitter)
     assert cholesky(gram).isfinite().all()
 
 
@@ -492,7 +498,7 @@ def test_autocast_reaches_the_trunk_only(method):
         features = module.trunk(x)
         mean, variance = module(x)
         losses = module.losses(x, y)
-    assert features.dtype == (torch.float32 if method is SMALL["SVGP"] else torch.bfloat16)
+    assert features.dtype == (torch.float32 if isinstance(method, SVGP) else torch.bfloat16)
     assert mean.dtype == variance.dtype == losses.dtype == torch.float32
     module.trunk = nn.Identity()
     for got, same in zip((mean, variance), module(features.float()), strict=True):
@@ -648,7 +654,16 @@ def test_initial_correlations_are_neither_0_nor_1(d, units):
     module = SVGP(n_inducing=50).build(x, 2)
     correlation = module.kernel.correlation(x, module.variational.points)
     assert 0.2 < correlation.mean() < 0.8
-    assert SVGP(n_inducing=50, lengthscale=3.0).build(x, 2).kernel.lengthscale.item() == pytest.approx(3)
+    for ard in (False, True):
+        lengthscale = SVGP(n_inducing=50, lengthscale=3.0, ard=ard).build(x, 2).kernel.lengthscale.detach()
+        assert lengthscale.shape == (d,) * ard and lengthscale.numpy() == pytest.approx(3)
+
+
+def test_ard_finds_the_columns_that_matter():
+    x, y = data(400, 2, d=6)  # y is known from the first
+    posterior = SVGP(n_inducing=30, ard=True).fit((x.float(), y), replace(FULL_BATCH, epochs=300))
+    lengthscale = posterior.model.kernel.lengthscale
+    assert lengthscale[0] < 0.7 * lengthscale[1:].min()
 
 
 def test_features_are_large_against_adams_steps():

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from stationary.gp.likelihoods import RobustMax
 from stationary.gp.sparse import (
-    IsotropicKernel,
+    RadialKernel,
     SparseGP,
     SparsePosterior,
     check_data,
@@ -72,7 +72,7 @@ class GPDNN:
         with torch.no_grad():
             features = trunk.to(x)(some_rows(x))
         points = kmeans(features, self.n_inducing)
-        kernel = IsotropicKernel(self.nu, self.lengthscale or typical_distance(features))
+        kernel = RadialKernel(self.nu, self.lengthscale or typical_distance(features))
         likelihood = RobustMax(n_classes, self.epsilon)
         return SparseGP(trunk, kernel, points, likelihood, len(x), self.jitter, whitened=False).to(x)
 

@@ -28,12 +28,13 @@ MIN_VARIANCE = 1e-8
 KMEANS_ROWS, KMEANS_STEPS = 5000, 15
 
 
-class IsotropicKernel(nn.Module):
-    """variance times a correlation of |x - z| / lengthscale: the Matérn's of nu = 1/2, 3/2 or 5/2, or the RBF's.
+class RadialKernel(nn.Module):
+    """variance times a correlation of |(x - z) / lengthscale|: the Matérn's of nu = 1/2, 3/2 or 5/2, or the RBF's.
 
     Args:
         nu: smoothness; ``math.inf`` for the RBF.
         lengthscale, variance: initial values; both are the softplus of a parameter.
+        n_lengthscales: 1, or one for each column of x.
         constant_mean: whether the process has a mean, ``mean``, to be trained as well.
     """
 
@@ -42,12 +43,19 @@ class IsotropicKernel(nn.Module):
     raw_variance: nn.Parameter
 
     def __init__(
-        self, nu: float, lengthscale: float = 1.0, variance: float = 1.0, *, constant_mean: bool = False
+        self,
+        nu: float,
+        lengthscale: float = 1.0,
+        variance: float = 1.0,
+        *,
+        n_lengthscales: int = 1,
+        constant_mean: bool = False,
     ) -> None:
         super().__init__()
         self.nu = nu
         self.register_parameter("mean", nn.Parameter(torch.zeros(())) if constant_mean else None)
-        self.raw_lengthscale = nn.Parameter(_inverse_softplus(lengthscale))
+        raw = _inverse_softplus(lengthscale)
+        self.raw_lengthscale = nn.Parameter(raw if n_lengthscales == 1 else raw.repeat(n_lengthscales))
         self.raw_variance = nn.Parameter(_inverse_softplus(variance))
 
     @property
@@ -60,7 +68,7 @@ class IsotropicKernel(nn.Module):
 
     def correlation(self, x: Tensor, z: Tensor) -> Tensor:
         """(n, m), between x (n, d) and z (m, d)."""
-        square = squared_distances(x, z) / self.lengthscale.square()
+        square = squared_distances(x / self.lengthscale, z / self.lengthscale)
         if math.isinf(self.nu):
             return torch.exp(-0.5 * square)
         s = math.sqrt(2 * self.nu) * square.clamp(min=MIN_SQUARE).sqrt()
@@ -118,7 +126,7 @@ class SparseGP(nn.Module):
 
     n_data: Tensor
     trunk: nn.Module
-    kernel: IsotropicKernel
+    kernel: RadialKernel
     likelihood: Any
     jitter: float
     whitened: bool
@@ -127,7 +135,7 @@ class SparseGP(nn.Module):
     def __init__(
         self,
         trunk: nn.Module,
-        kernel: IsotropicKernel,
+        kernel: RadialKernel,
         points: Tensor,
         likelihood: Any,
         n_data: int,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from stationary.gp.likelihoods import Softmax
 from stationary.gp.sparse import (
     MIN_VARIANCE,
-    IsotropicKernel,
+    RadialKernel,
     SparsePosterior,
     at_least_float32,
     check_data,
@@ -66,7 +66,7 @@ class AdditiveGP(nn.Module):
     jitter: float
     start: float
     spacing: float
-    kernel: IsotropicKernel
+    kernel: RadialKernel
     mixing: nn.Parameter
     likelihood: Softmax
     variational: GridVariational
@@ -77,7 +77,7 @@ class AdditiveGP(nn.Module):
         self.trunk, self.grid_size, self.jitter = trunk, size, method.jitter
         self.start = -BOUND - 2 * BOUND / (size - 2)  # one point more on each side
         self.spacing = -2 * self.start / (size - 1)
-        self.kernel = IsotropicKernel(method.nu, math.log(2), math.log(2), constant_mean=True)  # GPyTorch: softplus(0)
+        self.kernel = RadialKernel(method.nu, math.log(2), math.log(2), constant_mean=True)  # GPyTorch: softplus(0)
         self.mixing = nn.Parameter(torch.randn(n_classes, n_features) / n_features)
         self.likelihood = Softmax(n_features, method.n_samples, method.n_test_samples)
         self.register_buffer("n_data", torch.tensor(float(n_data)))  # may differ between stacked members

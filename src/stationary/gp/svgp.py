@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from stationary.gp.likelihoods import Bernoulli, Softmax
 from stationary.gp.sparse import (
-    IsotropicKernel,
+    RadialKernel,
     SparseGP,
     SparsePosterior,
     check_data,
@@ -24,7 +24,7 @@ from stationary.training import Training
 class SVGP:
     """A GP on the inputs: two classes by one latent function and the probit, more by one for each and the softmax.
 
-    Inducing points start at k-means centres of 5000 rows and are trained, with one length-scale and one variance.
+    Inducing points start at k-means centres of 5000 rows and are trained, with the length-scale and the variance.
 
     Args:
         nu: smoothness of the kernel: 0.5, 1.5, 2.5 or ``math.inf`` (RBF).
@@ -32,6 +32,7 @@ class SVGP:
         n_samples: draws for the softmax, in training and in prediction; the probit needs none.
         lengthscale: initial; None for the mean distance between rows. GPflow's default is 1, at which standardised
             inputs in 50 dimensions, at distances of 10, are all uncorrelated.
+        ard: whether each column of x has a length-scale of its own (automatic relevance determination).
         jitter: added to the diagonal of the inducing points' correlations. GPflow's 1e-6 is for float64: the largest
             eigenvalue of 500 correlations may be 500, which float32 knows to 3e-5. On UCI data, up to length-scales of
             a hundred times the distances, factorizations began to fail below 1e-5.
@@ -42,6 +43,7 @@ class SVGP:
     n_inducing: int = 500
     n_samples: int = 100
     lengthscale: float | None = None
+    ard: bool = False
     jitter: float = 1e-4
     seed: int = 0
 
@@ -54,7 +56,8 @@ class SVGP:
         check_data(x, n_classes)
         rows = some_rows(x)
         points = kmeans(rows, self.n_inducing)
-        kernel = IsotropicKernel(self.nu, self.lengthscale or typical_distance(rows))
+        lengthscale, n_lengthscales = self.lengthscale or typical_distance(rows), x.shape[1] if self.ard else 1
+        kernel = RadialKernel(self.nu, lengthscale, n_lengthscales=n_lengthscales)
         likelihood = Bernoulli() if n_classes == 2 else Softmax(n_classes, self.n_samples, self.n_samples)
         return SparseGP(nn.Identity(), kernel, points, likelihood, len(x), self.jitter).to(x)
 
