@@ -63,7 +63,9 @@ def test_toy_regression():
     [
         ("diabetes", (768, 8), [500, 268], 8),
         ("adult", (45_222, 104), [34_014, 11_208], 6),
+        ("adult-scaled", (45_222, 104), [34_014, 11_208], 104),
         ("connect-4", (67_557, 42), [6_449, 16_635, 44_473], 42),
+        ("connect-4-codes", (67_557, 42), [6_449, 16_635, 44_473], 42),
         ("connect-4-onehot", (67_557, 126), [6_449, 16_635, 44_473], 0),
     ],
 )
@@ -75,11 +77,20 @@ def test_uci(name, shape, classes, n_numeric):
     assert set(table.x[:, ~table.numeric].unique().tolist()) <= {0.0, 1.0}
 
 
+def test_adult_scaled_is_adult_with_every_column_standardised():
+    plain, scaled = uci.load("adult"), uci.load("adult-scaled")
+    assert torch.equal(plain.x, scaled.x) and torch.equal(plain.y, scaled.y)
+    x = scaled.split(*scaled.fold_rows()[0]).x_train
+    assert x.mean(0).abs().max() < 1e-4
+    torch.testing.assert_close(x.std(0, correction=0), torch.ones(104), rtol=1e-3, atol=0)
+
+
 def test_connect_4_is_the_same_as_numbers_and_as_columns():
-    numbers, columns = uci.load("connect-4"), uci.load("connect-4-onehot")
+    numbers, codes, columns = (uci.load(name) for name in ("connect-4", "connect-4-codes", "connect-4-onehot"))
     b, o, x = columns.x.unflatten(1, (42, 3)).unbind(2)
     assert columns.feature_names[:3] == ("a1_b", "a1_o", "a1_x") and numbers.feature_names[0] == "a1"
     assert torch.equal(numbers.x, x - o) and torch.equal(b + o + x, torch.ones_like(b))
+    assert torch.equal(codes.x, o + 2 * x) and codes.feature_names == numbers.feature_names
 
 
 def test_bundled_tables_are_verified(monkeypatch, tmp_path):
@@ -203,7 +214,7 @@ def test_covtype_is_expected_to_be_the_whole_data_set():
     n_features, counts = uci.EXPECTED["covtype"]
     assert n_features == 54 == len(set(uci.COVTYPE_FEATURES)) and sum(counts.values()) == 581_012
     assert list(counts.values()) == [211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510]
-    assert uci.NAMES == ("diabetes", "adult", "connect-4", "connect-4-onehot", "covtype")
+    assert {name.split("-")[0] for name in uci.NAMES} == {"diabetes", "adult", "connect", "covtype"}
 
 
 @pytest.fixture

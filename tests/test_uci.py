@@ -81,9 +81,9 @@ def test_divergence_is_reported(monkeypatch):
     assert any(record["metric"] == "diverged folds" and record["mean"] == 1 for record in section.records)
 
 
-def arrays(nlpd, acc=0.8, diverged=0.0):
+def arrays(nlpd, acc=0.8, diverged=0.0, method="NN"):
     values = dict.fromkeys(uci_report.METRICS, 0.5) | {"NLPD": nlpd, "ACC": acc, "diverged": diverged}
-    found = {f"NN: {name}": np.array([value]) for name, value in values.items()}
+    found = {f"{method}: {name}": np.array([value]) for name, value in values.items()}
     return found | {name: np.array([0.25]) for name in uci_report.SECONDS}
 
 
@@ -98,6 +98,16 @@ def test_report_compares_in_units_of_the_papers_std():
     assert distances["ACC"] == pytest.approx((0.8 - 0.854) / 0.005)
     section = uci.report(results)
     assert "NN: of 3 published numbers 1 agree" in section.ours and "adult Matérn-3/2 ACC by 10.8" in section.ours
+
+
+def test_other_encodings_are_compared_with_the_paper_and_counted_apart():
+    plain, codes = uci.Config(dataset="connect-4"), uci.Config(dataset="connect-4-codes")
+    unit = replace(codes, method="SVGP unit")
+    results = [(plain, arrays(0.45)), (codes, arrays(0.45, 0.828)), (unit, arrays(0.629, 0.75, method="SVGP unit"))]
+    assert [dict(row.distances())["NLPD"] for row in uci_report.rows_of(results)] == [0, 0, 0]
+    ours = uci.report(results).ours
+    for name, agree in (("NN", 1), ("NN on connect-4-codes", 2), ("SVGP unit on connect-4-codes", 2)):
+        assert f"\n{name}: of 3 published numbers {agree} agree" in ours
 
 
 def test_report_says_why_where_it_is_known():

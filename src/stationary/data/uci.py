@@ -20,7 +20,8 @@ with extra("experiments"):
     from sklearn.datasets import fetch_covtype, get_data_home
     from sklearn.model_selection import KFold, StratifiedKFold
 
-NAMES = ("diabetes", "adult", "connect-4", "connect-4-onehot", "covtype")
+NAMES = ("diabetes", "adult", "adult-scaled", "connect-4", "connect-4-codes", "connect-4-onehot", "covtype")
+CONNECT_4 = {"connect-4": {"o": -1.0, "b": 0.0, "x": 1.0}, "connect-4-codes": {"b": 0.0, "o": 1.0, "x": 2.0}}
 
 EXPECTED: dict[str, tuple[int, dict[Any, int]]] = {  # features in the file, rows of each class
     "diabetes": (8, {"tested_negative": 500, "tested_positive": 268}),
@@ -106,9 +107,11 @@ class Table:
 def load(name: str, data_dir: str | Path | None = None) -> Table:
     """A benchmark by name.
 
-    Adult comes without the 3,620 rows that lack a value. In "connect-4" the squares are numbers, o, b, x as -1, 0, 1,
-    as the paper's code probably had them; in "connect-4-onehot" each has three columns. All 54 columns of Covtype are
-    numeric, also the 44 that are 0 or 1: the paper's code standardised them as well.
+    Adult comes without the 3,620 rows that lack a value; in "adult-scaled" the columns of its categories are
+    standardised as well. In "connect-4" the squares are numbers, o, b, x as -1, 0, 1, which keeps the empty square
+    between the players; in "connect-4-codes" b, o, x are 0, 1, 2, by the alphabet; in "connect-4-onehot" each square
+    has three columns. All 54 columns of Covtype are numeric, also the 44 that are 0 or 1: the paper's code standardised
+    them as well.
 
     Args:
         name: one of ``NAMES``; all but "covtype" are bundled.
@@ -121,16 +124,16 @@ def load(name: str, data_dir: str | Path | None = None) -> Table:
 
 
 def _bundled(name: str) -> Table:
-    file = name.removesuffix("-onehot")
+    file = next(file for file in EXPECTED if name.startswith(file))
     table = read(file, dtype="category" if file == "connect-4" else None)  # much faster than strings
     table = table[(table != "?").all(axis=1)].reset_index(drop=True)
     labels = table.pop("class")
     _verify(file, table.shape[1], labels, FOLDER / f"{file}.csv.xz", REPAIR)
     classes = pd.Categorical(labels)
-    if name == "connect-4":
-        table = table.apply(lambda square: square.map({"o": -1.0, "b": 0.0, "x": 1.0}).astype(float))
+    if name in CONNECT_4:
+        table = table.apply(lambda square: square.map(CONNECT_4[name]).astype(float))
     encoded = pd.get_dummies(table, dtype=float)  # numeric columns first
-    numeric = torch.tensor([column in table.columns for column in encoded.columns])
+    numeric = torch.tensor([column in table.columns or name == "adult-scaled" for column in encoded.columns])
     x = torch.tensor(encoded.to_numpy(np.float32)).contiguous()
     y = torch.from_numpy(classes.codes.astype(np.int64))
     return Table(x, y, numeric, tuple(encoded.columns), tuple(classes.categories))

@@ -23,6 +23,8 @@ WHY = {  # of numbers of the paper's grid that are worse than the paper's; docs/
     ("diabetes", "matern12", "GPDNN"): "40 steps leave it half trained",
     ("covtype", "matern32", "SVGP"): "for no reason that we know",
 }
+ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # other columns for data sets of the paper
+PUBLISHED = {"SVGP unit": "SVGP"}  # there compared as well
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -54,10 +56,12 @@ def rows_of(results: Iterable[tuple["Config", Arrays]]) -> list[Row]:
         joined = {name: np.concatenate([fold[name] for fold in folds]) for name in folds[0]}
         methods = dict.fromkeys(name.split(": ")[0] for name in joined if ": " in name)
         for method in methods:
+            name = PUBLISHED.get(method, method) if config.dataset in ENCODINGS else method
             good = joined[f"{method}: diverged"] == 0
             found = {}
             for metric in METRICS:
-                published = paper.published("uci", config.dataset, config.prior, method, metric)
+                dataset = ENCODINGS.get(config.dataset, config.dataset)
+                published = paper.published("uci", dataset, config.prior, name, metric)
                 values = joined[f"{method}: {metric}"][good]
                 better = COMPARED.get(metric, 0)
                 found[metric] = (
@@ -103,8 +107,11 @@ def _table(dataset: str, rows: list[Row]) -> Table:
 def _in_words(rows: list[Row]) -> str:
     """How far each method is from the paper, and every number that is worse than it by more than 2 of its std."""
     parts = []
-    for method in dict.fromkeys(row.method for row in rows):
-        found = [(row, metric, d) for row in rows if row.method == method for metric, d in row.distances()]
+    found_by: dict[str, list[tuple[Row, str, float]]] = {}
+    for row in rows:
+        name = f"{row.method} on {row.dataset}" if row.dataset in ENCODINGS else row.method
+        found_by.setdefault(name, []).extend((row, metric, d) for metric, d in row.distances())
+    for method, found in found_by.items():
         if not found:
             continue
         close = sum(abs(d) <= 2 for _, _, d in found)
