@@ -3,8 +3,8 @@
     python benchmarks/gpflow_svgp.py --export fold.npz --data-dir DATA
     python benchmarks/gpflow_svgp.py --train fold.npz --json results/benchmarks/gpflow_svgp.json
 
-The first line needs this package, the second GPflow 2.9 with scikit-learn, in an environment of its own: GPflow and this
-package want different versions of NumPy. Matérn-3/2, length-scale 1, 500 inducing points at our k-means centres,
+The first line needs this package, the second GPflow 2.9 with scikit-learn, in an environment of its own: GPflow and
+this package want different versions of NumPy. Matérn-3/2, length-scale 1, 500 inducing points at our k-means centres,
 softmax, Adam 0.01, 20 epochs in batches of 500, as in the row ``SVGP unit``; GPflow computes in float64. An epoch takes
 two or three minutes on two cores, and the results of some are stored on the way.
 """
@@ -56,13 +56,13 @@ def train(path: Path, json_path: Path | None) -> None:
     environment["versions"] |= {name: version(name) for name in PACKAGES}
     results: dict[str, Any] = {"environment": environment, "samples": likelihood.num_monte_carlo_points, "epochs": {}}
 
-    @tf.function
     def step(rows: Any, labels: Any) -> None:
         with tf.GradientTape() as tape:
             loss = -model.elbo((rows, labels))
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
+    step = tf.function(step)
     random, start = np.random.default_rng(0), perf_counter()
     tf.random.set_seed(0)
     for epoch in range(1, EPOCHS + 1):
