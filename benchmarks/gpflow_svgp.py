@@ -1,4 +1,4 @@
-"""GPflow's own SVGP on the first fold of Covtype, from the same start as ours: is the AUC that ours has GPflow's too?
+"""GPflow's own SVGP on the first fold of Covtype, from a start like ours: has it the AUC of ours too?
 
     python benchmarks/gpflow_svgp.py --export fold.npz --data-dir DATA
     python benchmarks/gpflow_svgp.py --train fold.npz --json results/benchmarks/gpflow_svgp.json
