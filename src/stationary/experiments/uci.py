@@ -26,7 +26,7 @@ from torch import nn
 from stationary import metrics
 from stationary.data import Split, uci
 from stationary.experiments import paper
-from stationary.experiments.uci_report import METRICS
+from stationary.experiments.uci_report import ENCODINGS, METRICS
 from stationary.experiments.uci_report import report as report
 from stationary.gp import GPDNN, SVDKL, SVGP
 from stationary.gp.svdkl import AdditiveGP
@@ -110,7 +110,7 @@ def _grid(dataset: str) -> Iterator[tuple[str, str, str]]:
     for method in ("SVGP", "GPDNN", "SV-DKL"):
         for prior in PRIORS:
             yield dataset, method, prior
-    if dataset in ("adult-scaled", "connect-4-codes"):
+    if dataset in ENCODINGS:
         for prior in PRIORS:
             yield dataset, "SVGP unit", prior
         return
