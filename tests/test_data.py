@@ -82,6 +82,8 @@ def test_adult_scaled_is_adult_with_every_column_standardised():
     assert torch.equal(plain.x, scaled.x) and torch.equal(plain.y, scaled.y)
     x = scaled.split(*scaled.fold_rows()[0]).x_train
     assert x.mean(0).abs().max() < 1e-4
+    width = 1 / scaled.scaling(torch.arange(45_222))[1][~plain.numeric]  # how far a category is from its absence
+    assert width.median().round() == 9 and width.max().round() == 213  # as docs/gotchas.md says
     torch.testing.assert_close(x.std(0, correction=0), torch.ones(104), rtol=1e-3, atol=0)
 
 

@@ -25,7 +25,7 @@ WHY = {  # of numbers of the paper's grid that are worse than the paper's; docs/
 }
 NOTES = {  # on columns that are not the paper's; docs/uci.md has the measurements
     "connect-4": " Better than the paper because of its columns: connect-4-codes has the paper's.",
-    "adult": " SVGP is better than the paper's because of its columns: see SVGP unit on adult-scaled.",
+    "adult": " SVGP is better than the paper's by its columns and its start: see SVGP unit on adult-scaled.",
 }
 ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # other columns for data sets of the paper
 PUBLISHED = {"SVGP unit": "SVGP"}  # there compared as well
