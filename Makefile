@@ -24,7 +24,7 @@ LATEST := .venv-latest
 EMPTY := .venv-dist
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto # one process for each core, one thread for each process
 # Other versions of other libraries may warn; and the site is built with one set of versions.
-QUICKLY := -m pytest -n auto -m "not slow" -o filterwarnings=default --ignore tests/test_docs.py
+QUICKLY := -m pytest -n auto -m "not slow" -o filterwarnings=default --ignore tests/docs/test_docs.py
 
 .PHONY: demo test slow interop lint types docs dist test-min test-latest clean
 

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import stationary as st
-from stationary.runs import environment, write_json
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 
 Function = Callable[[Tensor], Tensor]
 NUS = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "7/2": 3.5, "9/2": 4.5, "2.2": 2.2}

@@ -20,11 +20,12 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from stationary import predict
-from stationary.data.split import Split
-from stationary.experiments import uci
-from stationary.gp import GPDNN, SVGP, likelihoods
-from stationary.gp.sparse import SparseGP
-from stationary.runs import environment, write_json
+from stationary.lab.baselines import GPDNN, SVGP, likelihoods
+from stationary.lab.baselines.sparse import SparseGP
+from stationary.lab.data.split import Split
+from stationary.lab.experiments import uci
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 from stationary.training import train
 
 FOLDS, NU = (0, 1), 1.5

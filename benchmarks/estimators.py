@@ -46,7 +46,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import stationary as st
-from stationary.runs import environment, write_json
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 
 Array = NDArray[Any]
 FOLDS, REPEATS = 5, 2

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stationary.data.split import Split
-from stationary.experiments import uci
-from stationary.runs import environment, write_json
+from stationary.lab.data.split import Split
+from stationary.lab.experiments import uci
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 
 FOLDS, EPOCHS, STEPS_AN_EPOCH = tuple(range(10)), (20, 30, 40), 2
 

@@ -29,9 +29,9 @@ def export(path: Path) -> None:
     """The fold as our experiment has it, and where our SVGP starts."""
     import torch
 
-    from stationary.experiments import uci
-    from stationary.gp import SVGP
-    from stationary.runs import environment
+    from stationary.lab.baselines import SVGP
+    from stationary.lab.experiments import uci
+    from stationary.lab.runs.provenance import environment
 
     (split,) = uci._splits("covtype", 10, 0, (0,), "cpu")
     torch.manual_seed(0)

@@ -23,8 +23,9 @@ from torch import Tensor
 
 import stationary as st
 from stationary.gp import kernel_of
-from stationary.monte_carlo import random_units
-from stationary.runs import environment, write_json
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
+from stationary.theory.monte_carlo import random_units
 
 CASES: dict[str, tuple[float, int, str]] = {
     "matern 3/2, binary, d = 1": (1.5, 1, "binary"),

@@ -25,7 +25,8 @@ from torch.profiler import ProfilerActivity, profile
 
 import stationary as st
 from stationary.inference.base import Method
-from stationary.runs import environment, write_json
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 
 BATCH = 500
 Job = Callable[[], object]

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stationary.data.radar import EmitterLibrary
-from stationary.experiments import radar
-from stationary.models.radar_cnn import SCALARS
-from stationary.runs import environment, write_json
+from stationary.lab.data.radar import EmitterLibrary
+from stationary.lab.experiments import radar
+from stationary.lab.models.radar_cnn import SCALARS
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 from stationary.training import train
 
 SIZES = (0.14, 0.15, 0.16)

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 import stationary as st
 from stationary.inference.base import run
-from stationary.runs import environment, write_json
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
 from stationary.training import Training, train
 
 MEASURES = ("entropy", "mutual_information", "std")

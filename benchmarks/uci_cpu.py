@@ -34,13 +34,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stationary import metrics
-from stationary.data import Split, uci
-from stationary.experiments import paper
-from stationary.experiments.uci import LEARNING_RATES, LENGTHSCALE
 from stationary.inference import MCDropout, predict
-from stationary.models import MLP
+from stationary.lab.data import Split, uci
+from stationary.lab.experiments import paper
+from stationary.lab.experiments.uci import LEARNING_RATES, LENGTHSCALE
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
+from stationary.nn import MLP
 from stationary.predictive import Categorical, Members
-from stationary.runs import environment, write_json
 from stationary.training import Training, train
 
 FOLDS, BATCH, SAMPLES, HIDDEN = 10, 500, 100, (1000, 1000, 500, 50)

@@ -18,10 +18,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 import stationary as st
-from stationary import plots
-from stationary.data import toy_regression
 from stationary.gp import kernel_of
-from stationary.gp.exact import ExactGP
+from stationary.lab.baselines import ExactGP
+from stationary.lab.data import toy_regression
+from stationary.lab.report import figures as plots
 
 WIDTHS = (100, 400, 1600, 6400, 25_600)
 ACTIVATION = st.Matern(nu=1.5, lengthscale=0.5)

@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 import stationary as st
-from stationary import plots
+from stationary.lab.report import figures as plots
 
 
 def main(out: Path, seeds: int) -> None:

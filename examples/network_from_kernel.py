@@ -17,9 +17,9 @@ from gpytorch.kernels import CosineKernel, Kernel, MaternKernel
 from torch import Tensor, nn
 
 import stationary as st
-from stationary import plots
-from stationary.gp.exact import ExactGP
-from stationary.spectral import spectral_density
+from stationary.lab.baselines import ExactGP
+from stationary.lab.report import figures as plots
+from stationary.theory.spectral import spectral_density
 
 REACH = 60.0  # of the random biases: the data, and what the activation needs on both sides of them
 

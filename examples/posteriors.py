@@ -16,7 +16,7 @@ import torch
 from sklearn.datasets import make_moons
 
 import stationary as st
-from stationary import plots
+from stationary.lab.report import figures as plots
 
 TRAINING = st.Training(epochs=200, batch_size=50, learning_rate=0.01, weight_decay=1e-4)
 METHODS: dict[str, Any] = {

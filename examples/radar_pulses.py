@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stationary import plots
-from stationary.data.radar import PATTERNS, EmitterLibrary, Pulses
+from stationary.lab.data.radar import PATTERNS, EmitterLibrary, Pulses
+from stationary.lab.report import figures as plots
 
 LEVELS = 11
 

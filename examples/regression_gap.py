@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 import stationary as st
-from stationary import plots
-from stationary.data import toy_regression
+from stationary.lab.data import toy_regression
+from stationary.lab.report import figures as plots
 from stationary.training import train
 
 AT = (0.0, 1.0, 2.5, 5.0, 20.0)

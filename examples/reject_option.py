@@ -18,8 +18,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import train_test_split
 
 import stationary as st
-from stationary import plots
-from stationary.data import uci
+from stationary.lab.data import uci
+from stationary.lab.report import figures as plots
 
 NUMBERS = ("age", "education-num", "hours-per-week", "capital-gain", "capital-loss")
 CATEGORIES = ("workclass", "marital-status", "occupation")  # not sex, race and origin, by which nobody should be judged

@@ -13,8 +13,8 @@ import stationary as st
 EXTRAS = {  # what needs an extra says which
     "from stationary import StationaryClassifier": "sklearn",
     "import stationary.gp": "gp",
-    "import stationary.cli": "experiments",
-    "from stationary.data import uci": "experiments",
+    "import stationary.lab.cli.app": "experiments",
+    "from stationary.lab.data import uci": "experiments",
 }
 FILES = {  # what is not Python comes along: its name, and what it holds
     "py.typed": None,

@@ -3,9 +3,9 @@ import sys
 
 import pytest
 
-import stationary
-from stationary import __main__, cli
-from stationary.extras import extra
+from stationary import __main__
+from stationary._extras import extra
+from stationary.lab.cli import app as cli
 
 
 def test_a_missing_extra_is_named():
@@ -16,7 +16,7 @@ def test_a_missing_extra_is_named():
         import no_such_module  # noqa: F401
 
 
-@pytest.mark.parametrize("module", ["stationary.cli", "stationary.plots"])
+@pytest.mark.parametrize("module", ["stationary.lab.cli.app", "stationary.lab.report.figures"])
 def test_the_command_line_names_its_extra(module):
     hidden = "import sys; sys.modules.update(matplotlib=None, typer=None, rich=None);"
     run = subprocess.run([sys.executable, "-c", f"{hidden} import {module}"], capture_output=True, text=True)
@@ -38,8 +38,8 @@ st.Matern()(torch.randn(3))
 
 
 def test_the_command_line_says_what_it_lacks_in_one_line(monkeypatch):
-    monkeypatch.delattr(stationary, "cli")
-    monkeypatch.setitem(sys.modules, "stationary.cli", None)
+    monkeypatch.delattr("stationary.lab.cli.app")
+    monkeypatch.setitem(sys.modules, "stationary.lab.cli.app", None)
     with pytest.raises(SystemExit) as stopped:
         __main__.main()
     assert "stationary" in str(stopped.value) and "\n" not in str(stopped.value)

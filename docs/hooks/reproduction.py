@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from stationary.experiments import cifar10_report, paper, uci_report
-from stationary.report import Measured
+from stationary.lab.experiments import cifar10_report, paper, uci_report
+from stationary.lab.report.content import Measured
 
 ROOT = Path(__file__).parents[2]
 METHODS = ("NN", "SVGP", "GPDNN", "SV-DKL")
@@ -77,7 +77,7 @@ def published(results: Path) -> list[Number]:
     """All numbers of the paper's tables, with ours."""
     ours = {name: summary(results, name) for name in EXPERIMENTS}
     numbers = []
-    with (files("stationary.experiments") / "paper_tables.csv").open(encoding="utf-8") as file:
+    with (files("stationary.lab.experiments") / "paper_tables.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             name, dataset, prior, method, metric = (row[field] for field in Number._fields[:5])
             found = paper.published(name, dataset, prior, method, metric)

@@ -24,6 +24,7 @@ from stationary.activations import Sine as Sine
 from stationary.activations import Step as Step
 from stationary.activations import TriangleWave as TriangleWave
 from stationary.activations import activation as activation
+from stationary.activations import activation_from_kernel as activation_from_kernel
 from stationary.activations import cosine as cosine
 from stationary.activations import erf as erf
 from stationary.activations import exponential as exponential
@@ -36,24 +37,23 @@ from stationary.activations import sincos as sincos
 from stationary.activations import sine as sine
 from stationary.activations import step as step
 from stationary.activations import triangle_wave as triangle_wave
-from stationary.factorization import activation_from_kernel as activation_from_kernel
 from stationary.inference import SWAG as SWAG
 from stationary.inference import Ensemble as Ensemble
 from stationary.inference import ExactDropout as ExactDropout
 from stationary.inference import Laplace as Laplace
 from stationary.inference import MCDropout as MCDropout
 from stationary.inference import Point as Point
-from stationary.inference import calibrate_prior as calibrate_prior
 from stationary.inference import exact_predictor as exact_predictor
 from stationary.inference import predict as predict
-from stationary.initialization import init_stationary_ as init_stationary_
-from stationary.models import MLP as MLP
-from stationary.models import StationaryHead as StationaryHead
-from stationary.models import replace_head as replace_head
-from stationary.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
+from stationary.nn import MLP as MLP
+from stationary.nn import StationaryHead as StationaryHead
+from stationary.nn import replace_head as replace_head
+from stationary.nn.init import init_stationary_ as init_stationary_
+from stationary.nn.restored_prior import calibrate_prior as calibrate_prior
 from stationary.ood import OODDetector as OODDetector
 from stationary.predictive import Categorical as Categorical
 from stationary.predictive import Gaussian as Gaussian
+from stationary.theory.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
 from stationary.training import Training as Training
 
 if TYPE_CHECKING:  # they need an extra, scikit-learn, and are imported when they are asked for

@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     try:
-        from stationary import cli
+        from stationary.lab.cli import app as cli
     except ImportError as error:
         sys.exit(str(error))
     cli.main()

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from stationary.extras import extra
+from stationary._extras import extra
 from stationary.inference import SWAG, Ensemble, ExactDropout, Laplace, calibrate_prior, predict
 from stationary.inference.base import Data, Method, Posterior
-from stationary.models import MLP
+from stationary.nn import MLP
 from stationary.ood import SCORES
 from stationary.predictive import Categorical, Gaussian, P
 from stationary.training import Training, train

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from stationary.extras import extra
+from stationary._extras import extra
 from stationary.predictive import Categorical, Gaussian, Members, Predictive
 
 CLIP = 2.0**-53  # 1 - y_max of the largest float64 below 1: what log1p(-y_max) can still tell from certainty

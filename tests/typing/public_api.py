@@ -7,10 +7,10 @@ from torch import Tensor, nn, randn
 from typing_extensions import assert_type
 
 import stationary as st
+from stationary.activations.tabulated import TabulatedActivation
 from stationary.gp import kernel_of
-from stationary.gp.base import NetworkKernel
+from stationary.gp._base import NetworkKernel
 from stationary.inference.base import Posterior
-from stationary.tabulated import TabulatedActivation
 
 x: Tensor = randn(20, 3)
 y: Tensor = (x[:, 0] > 0).long()

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from stationary.activations import RBF, Matern
-from stationary.duals import NoClosedForm
-from stationary.gp.base import NetworkKernel, distances, is_symmetric, mirror, upper_indices
-from stationary.special import shifted_half_line_integral, unit_matern_covariance
-from stationary.spectral import number
+from stationary.gp._base import NetworkKernel, distances, is_symmetric, mirror, upper_indices
+from stationary.theory.duals import NoClosedForm
+from stationary.theory.special import shifted_half_line_integral, unit_matern_covariance
+from stationary.theory.spectral import number
 
 MAX_DIMS = 12  # 2^12 signs
 

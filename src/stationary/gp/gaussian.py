@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from stationary import activations as act
-from stationary.duals import Dual, dual_of
-from stationary.gp.base import NetworkKernel, is_symmetric, mirror, upper_indices
+from stationary.activations import dual_of
+from stationary.gp._base import NetworkKernel, is_symmetric, mirror, upper_indices
+from stationary.theory.duals import Dual
 
 Triple = tuple[Tensor, Tensor, Tensor]
 
@@ -24,7 +25,7 @@ class GaussianNetworkKernel(NetworkKernel):
     """The exact kernel E[sigma(w'x + b) sigma(w'x' + b)] of an activation, Gaussian w and b, any depth.
 
     Args:
-        activation: a module that ``stationary.duals.dual_of`` knows.
+        activation: a module that ``stationary.theory.duals.dual_of`` knows.
         depth: the number of hidden layers.
         kwargs: as for ``NetworkKernel``.
     """

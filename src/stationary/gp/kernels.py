@@ -4,10 +4,9 @@ from typing import Any
 
 from torch import nn
 
+from stationary._extras import extra
 from stationary.activations import activation as activation_by_name
-from stationary.duals import NoClosedForm
-from stationary.extras import extra
-from stationary.gp.base import NetworkKernel
+from stationary.gp._base import NetworkKernel
 from stationary.gp.binary import BinaryNetworkKernel as BinaryNetworkKernel
 from stationary.gp.binary import MaternEnvelopeKernel as MaternEnvelopeKernel
 from stationary.gp.gaussian import ArcCos0Kernel as ArcCos0Kernel
@@ -24,7 +23,8 @@ from stationary.gp.gaussian import SineNNKernel as SineNNKernel
 from stationary.gp.stationary import MaternKernel as MaternKernel
 from stationary.gp.stationary import RBFNNKernel as RBFNNKernel
 from stationary.gp.stationary import UniformBiasKernel as UniformBiasKernel
-from stationary.monte_carlo import BIASES, WEIGHTS, check_choice
+from stationary.theory.duals import NoClosedForm
+from stationary.theory.monte_carlo import BIASES, WEIGHTS, check_choice
 
 with extra("gp"):
     from gpytorch.kernels import RBFKernel as RBFKernel

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stationary._checks import check_positive
+from stationary._extras import extra
 from stationary.activations import RBF, Cosine, Matern, SinCos, Sine
-from stationary.checks import check_positive
-from stationary.duals import NoClosedForm
-from stationary.extras import extra
-from stationary.gp.base import NetworkKernel, distances, positive, register_positive
+from stationary.gp._base import NetworkKernel, distances, positive, register_positive
 from stationary.gp.binary import sign_vectors
-from stationary.special import in_pieces, unit_matern_covariance
+from stationary.theory.duals import NoClosedForm
+from stationary.theory.special import in_pieces, unit_matern_covariance
 
 with extra("gp"):
     from gpytorch.kernels import Kernel

@@ -6,6 +6,6 @@ from stationary.inference.export import exact_predictor as exact_predictor
 from stationary.inference.laplace import Laplace as Laplace
 from stationary.inference.mc_dropout import MCDropout as MCDropout
 from stationary.inference.point import Point as Point
-from stationary.inference.prediction import predict as predict
-from stationary.inference.prior import calibrate_prior as calibrate_prior
+from stationary.inference.predict import predict as predict
 from stationary.inference.swag import SWAG as SWAG
+from stationary.nn.restored_prior import calibrate_prior as calibrate_prior

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from stationary.models.heads import StationaryHead
+from stationary.nn.heads import StationaryHead
 from stationary.predictive import Members, P
 from stationary.training import Training
 

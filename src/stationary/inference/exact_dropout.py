@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from stationary import logistic
+from stationary.inference._readout import Readout, find_readout
 from stationary.inference.base import Build, Data, Inputs, evaluating
-from stationary.inference.readout import Readout, find_readout
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Members, P, normal_nodes
+from stationary.theory import logistic
 from stationary.training import Training, train
 
 WIDE = 64  # more classes than this: a c x c covariance for each input would cost more than the network
@@ -20,7 +20,7 @@ class ExactDropout:
 
     Mean and covariance of the outputs are exact: all there is to know in regression. For two classes the
     probability, the entropies and the mutual information are exact as well, by one-dimensional integrals (1e-12; see
-    ``stationary.logistic``). For more classes the outputs are taken as Gaussian with the exact moments.
+    ``stationary.theory.logistic``). For more classes the outputs are taken as Gaussian with the exact moments.
 
     Args:
         approximate: take the outputs as Gaussian for two classes too: an order of magnitude cheaper.

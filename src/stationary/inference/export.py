@@ -4,8 +4,8 @@ from copy import deepcopy
 
 from torch import Tensor, nn
 
-from stationary.inference.prior import only_head
-from stationary.models.heads import StationaryHead
+from stationary.nn.heads import StationaryHead
+from stationary.nn.restored_prior import only_head
 
 
 def exact_predictor(model: nn.Module) -> nn.Module:

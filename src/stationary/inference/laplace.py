@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from stationary.extras import extra
+from stationary._extras import extra
 from stationary.inference.base import Build, Data, Inputs, evaluating, run
 from stationary.predictive import P
 from stationary.training import Training, train

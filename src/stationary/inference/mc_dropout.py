@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stationary.dropout import Random, draw_shape, drawn, keep_mask
-from stationary.fused.matern import HAS_TRITON
+from stationary._extras import has_triton
+from stationary.inference._readout import Readout, Replay, find_readout
 from stationary.inference.base import Build, Data, Inputs, evaluating
-from stationary.inference.readout import Readout, Replay, find_readout
+from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
 from stationary.predictive import CHUNK, NODES, Categorical, Members, P, normal_nodes
 from stationary.training import Training, train
 
@@ -93,16 +93,16 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
 
 def has_kernel(readout: Readout) -> bool:
     """Whether the fused kernel takes this readout: float32 on CUDA, and not too wide."""
-    if not (HAS_TRITON and readout.features.is_cuda and readout.features.dtype == torch.float32):
+    if not (has_triton() and readout.features.is_cuda and readout.features.dtype == torch.float32):
         return False
-    from stationary.fused import dropout_kernel as kernel
+    from stationary.inference import _dropout_triton as kernel
 
     return readout.features.shape[1] <= kernel.MAX_HIDDEN and len(readout.weight) <= kernel.MAX_CLASSES
 
 
 def sample_fused(readout: Readout, method: MCDropout) -> Categorical:
     """The same statistics in one launch on a GPU; its masks are other ones than the plain version's."""
-    from stationary.fused import dropout_kernel as kernel
+    from stationary.inference import _dropout_triton as kernel
 
     prior = None if readout.members.prior is None else readout.members.prior[0].contiguous()
     samples = method.n_samples if prior is None else max(method.n_samples, NODES)  # as the plain version

@@ -1,0 +1,189 @@
+"""What a dropout sample needs to run again.
+
+One plain pass with hooks finds it out, so any module works. If the only dropout stands before the last linear layer,
+its input and that layer are all a sample needs: a ``Readout``, with closed-form moments. Otherwise everything that ends
+before the first dropout is run once, and replayed for each sample.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_map
+
+from stationary.inference.base import Inputs, run
+from stationary.nn.masks import Draw, active_dropouts, masked
+from stationary.predictive import Members
+
+
+@dataclass(frozen=True)
+class Readout:
+    """The last linear layer and the features it reads through dropout."""
+
+    features: Tensor  # (n, hidden)
+    weight: Tensor  # (c, hidden)
+    bias: Tensor  # (c,)
+    drop: float
+    members: Members  # the pass without dropout
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean (n, c) and covariance (n, c, c) of the outputs over all masks, and over the restored prior.
+
+        E = W phi + b; Cov = p / (1 - p) W diag(phi^2) W^T + v I.
+        """
+        scaled = self.features.square() * (self.drop / (1 - self.drop))
+        covariance = torch.einsum("ck,nk,dk->ncd", self.weight, scaled, self.weight)
+        if self.members.prior is not None:
+            covariance = covariance + torch.diag_embed(self.members.prior[0])
+        return self.members.outputs[0], covariance
+
+    def variance(self) -> Tensor:
+        """(n, c), the diagonal of the covariance."""
+        ratio = self.drop / (1 - self.drop)
+        variance = torch.addmm(self.bias, self.features.square(), self.weight.square().mT, beta=0, alpha=ratio)
+        return variance if self.members.prior is None else variance + self.members.prior[0]
+
+
+def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior: bool | None) -> Readout | None:
+    """Run the model, in eval mode, once: its readout, or None if dropout acts elsewhere too.
+
+    Args:
+        model: any network.
+        x: its inputs.
+        last_layer: look at the last dropout only, the others are off.
+        restore_prior: as for the methods.
+    """
+    dropouts = active_dropouts(model)
+    called: list[tuple[_DropoutNd, Tensor]] = []
+    readers: list[tuple[nn.Linear, Tensor, Tensor]] = []
+
+    def at_dropout(module: _DropoutNd, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
+        called.append((module, args[0]))
+        readers.clear()
+        return args[0]  # the very same tensor, so that its reader is recognised
+
+    def at_linear(module: nn.Linear, args: tuple[Tensor, ...], output: Tensor) -> None:
+        if called and args[0] is called[-1][1]:
+            before = output.clone() if output.is_inference() else output  # such tensors do not count their changes
+            readers.append((module, output, before))
+
+    with ExitStack() as stack:
+        for module in dropouts.values():
+            stack.callback(module.register_forward_hook(at_dropout).remove)
+        for linear in filter(_is_plain, model.modules()):
+            stack.callback(linear.register_forward_hook(at_linear, prepend=True).remove)
+        members = run(model, x, restore_prior)
+    if not called:
+        raise ValueError(_no_dropout(model, dropouts))
+    (dropout, features), is_last = called[-1], len(readers) == 1 and _same(*readers[0][1:], members.outputs)
+    if not (type(dropout) is nn.Dropout and features.ndim == 2 and is_last and members.noise is None):
+        if last_layer:
+            raise ValueError(
+                "last_layer=True needs an nn.Dropout whose output goes only into the linear layer that gives the "
+                f"model's output; the last dropout is {_name(dropouts, dropout)!r} ({dropout}), which does not: leave "
+                "last_layer out"
+            )
+        return None
+    if len(called) > 1 and not last_layer:
+        return None
+    weight = readers[0][0].weight
+    bias = readers[0][0].bias if readers[0][0].bias is not None else weight.new_zeros(len(weight))
+    return Readout(features, weight, bias, dropout.p, members)
+
+
+class Replay:
+    """The whole network, sample after sample; what ends before the first dropout is run for the first one only."""
+
+    model: nn.Module
+    x: Inputs
+    restore_prior: bool | None
+
+    def __init__(self, model: nn.Module, x: Inputs, restore_prior: bool | None) -> None:
+        self.model, self.x, self.restore_prior = model, x, restore_prior
+        self.kept: list[tuple[nn.Module, Any]] | None = None
+
+    def sample(self, draw: Draw) -> Members:
+        """One member: the network with the masks that ``draw`` gives."""
+        with masked(self.model, draw), self._recording() if self.kept is None else self._replaying():
+            return run(self.model, self.x, self.restore_prior)
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Keep the output of the outermost modules that end before the first dropout begins."""
+        kept: list[tuple[nn.Module, Any]] = []
+        starts: list[int] = []
+        first: list[nn.Module] = []
+
+        def begin(module: nn.Module, *_: Any) -> None:
+            starts.append(len(kept))
+            if isinstance(module, _DropoutNd) and module.p > 0:
+                first.append(module)
+
+        def end(module: nn.Module, _: Any, output: Any) -> None:
+            start = starts.pop()
+            if not first:
+                kept[start:] = [(module, _clone(output))]  # a copy: the network may go on in place
+
+        with ExitStack() as stack:
+            for module in self.model.modules():
+                stack.callback(module.register_forward_pre_hook(begin).remove)
+                stack.callback(module.register_forward_hook(end).remove)
+            yield
+        self.kept = kept
+
+    @contextmanager
+    def _replaying(self) -> Iterator[None]:
+        outputs: dict[nn.Module, deque[Any]] = {}
+        for module, output in self.kept or ():
+            outputs.setdefault(module, deque()).append(output)
+        patched = {module: module.__dict__.get("forward") for module in outputs}  # others may have patched it as well
+        for module, queue in outputs.items():
+            module.forward = _replayed(queue, module.forward)
+        try:
+            yield
+        finally:
+            for module, before in patched.items():
+                del module.forward
+                if before is not None:
+                    module.forward = before
+
+
+def _replayed(queue: deque[Any], forward: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _clone(queue.popleft()) if queue else forward(*args, **kwargs)
+
+    return call
+
+
+def _clone(output: Any) -> Any:
+    return tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, output)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """A linear layer that computes W x + b and nothing else: no subclass (LoRA, 8 bits) with a forward of its own."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
+
+
+def _same(output: Tensor, before: Tensor, outputs: Tensor) -> bool:
+    """Whether the model returned this layer's output untouched; ``outputs`` is what it returned, as one member."""
+    if output.data_ptr() != outputs.data_ptr() or output.shape != outputs.shape[1:]:
+        return False
+    return torch.equal(output, before) if output.is_inference() else output._version == 0
+
+
+def _name(dropouts: dict[str, _DropoutNd], module: nn.Module) -> str:
+    return next(name for name, m in dropouts.items() if m is module)
+
+
+def _no_dropout(model: nn.Module, dropouts: dict[str, _DropoutNd]) -> str:
+    found = f"has dropout at {', '.join(dropouts)}, but a pass does not go through it" if dropouts else "has none"
+    return (
+        f"model must have an active nn.Dropout (p > 0), {type(model).__name__} {found}; without it there is no "
+        "uncertainty to sample: give it a StationaryHead (stationary.replace_head), use Ensemble, or Point() if one "
+        "deterministic pass is what you want (dropout called as a function is not seen: make it a module)"
+    )

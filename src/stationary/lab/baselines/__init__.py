@@ -1,0 +1,7 @@
+"""What the paper compares with: Gaussian processes on inputs and on features."""
+
+from stationary.lab.baselines.exact import VGP as VGP
+from stationary.lab.baselines.exact import ExactGP as ExactGP
+from stationary.lab.baselines.gpdnn import GPDNN as GPDNN
+from stationary.lab.baselines.svdkl import SVDKL as SVDKL
+from stationary.lab.baselines.svgp import SVGP as SVGP

@@ -1,0 +1,84 @@
+"""GPDNN: a sparse GP on a network's features, trained together (Bradshaw, Matthews and Ghahramani, 2017)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from stationary.inference.base import Data
+from stationary.lab.baselines.likelihoods import RobustMax
+from stationary.lab.baselines.sparse import (
+    RadialKernel,
+    SparseGP,
+    SparsePosterior,
+    check_data,
+    check_hidden,
+    check_settings,
+    kmeans,
+    relu_trunk,
+    some_rows,
+    trained,
+    typical_distance,
+)
+from stationary.training import Training
+
+WEIGHT_STD, BIAS = 0.1, 0.1
+
+
+@dataclass(frozen=True)
+class GPDNN:
+    """A ReLU network whose last layer is linear, a sparse GP on its outputs, and the RobustMax likelihood.
+
+    As in the authors' example code, weights start as truncated normal numbers of std 0.1, biases at 0.1, and inducing
+    points at k-means centres of the untrained network's features of 5000 rows; q is that of the values there. Whitened,
+    a rare class that others hide may never be predicted: RobustMax gives it hardly a gradient. With PyTorch's weights
+    the features would be smaller by a hundred and the length-scale with them: a few steps of Adam then carry the
+    features out of reach of every inducing point, where there is no gradient to bring them back.
+
+    If a rare class is lost even so, lower the learning rate: with 1e-4 instead of 1e-3, AUC on Covtype rises from 0.86
+    to 0.92.
+
+    Args:
+        nu: smoothness of the kernel: 0.5, 1.5, 2.5 or ``math.inf`` (RBF).
+        n_inducing: inducing points, at most as many as rows.
+        epsilon: of the RobustMax: the probability of a label other than the largest function's. No prediction is surer
+            than 1 - epsilon.
+        hidden: widths of the layers; the last one is the number of features.
+        lengthscale: initial; None for the mean distance between features.
+        jitter: added to the diagonal of the inducing points' correlations.
+    """
+
+    nu: float = 1.5
+    n_inducing: int = 50
+    epsilon: float = 0.1
+    hidden: tuple[int, ...] = (1000, 1000, 500, 50)
+    lengthscale: float | None = None
+    jitter: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_settings(self.nu, {"n_inducing": self.n_inducing}, self.jitter, self.lengthscale)
+        check_hidden(self.hidden)
+        if not 0 < self.epsilon < 0.5:
+            raise ValueError(f"epsilon must be in (0, 0.5), the share of wrong labels, got {self.epsilon!r}; use 0.1")
+
+    def build(self, x: Tensor, n_classes: int) -> SparseGP:
+        """A fresh module for these training inputs, (n, d), on their device."""
+        check_data(x, n_classes)
+        trunk = relu_trunk(x.shape[1], self.hidden)
+        for layer in trunk:
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=WEIGHT_STD, a=-2 * WEIGHT_STD, b=2 * WEIGHT_STD)
+                nn.init.constant_(layer.bias, BIAS)
+        with torch.no_grad():
+            features = trunk.to(x)(some_rows(x))
+        points = kmeans(features, self.n_inducing)
+        kernel = RadialKernel(self.nu, self.lengthscale or typical_distance(features))
+        likelihood = RobustMax(n_classes, self.epsilon)
+        return SparseGP(trunk, kernel, points, likelihood, len(x), self.jitter, whitened=False).to(x)
+
+    def fit(self, data: Data, training: Training) -> SparsePosterior:
+        """Maximise the evidence lower bound: the training's loss is the module's own."""
+        return self.posterior(trained(self.build, data, training))
+
+    def posterior(self, model: nn.Module) -> SparsePosterior:
+        return SparsePosterior(self, model)

@@ -1,0 +1,55 @@
+"""What the command line shows: plain lines in a pipe, tables and bars on a terminal."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from stationary._extras import extra
+
+with extra("experiments"):
+    import typer
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.table import Table
+    from rich.text import Text
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """A table on a terminal; in a pipe, lines with tabs between the cells."""
+    console = Console()
+    if not console.is_terminal:
+        for row in (columns, *rows):
+            typer.echo("\t".join(map(str, row)))
+        return
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console.print(table)
+
+
+@contextmanager
+def download_bar() -> Iterator[Callable[[int, int | None], None]]:
+    console = Console()
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("download", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def say(text: str) -> None:
+    typer.echo(text)
+
+
+def warn(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def bad_parameters() -> Iterator[None]:
+    """What is wrong with a value becomes what is wrong with the command."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

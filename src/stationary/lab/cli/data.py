@@ -1,0 +1,113 @@
+"""Commands that fetch and prepare data: ``stationary data`` and ``stationary trunk``."""
+
+import os
+import time
+from enum import Enum
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from stationary._extras import extra
+
+with extra("experiments"):
+    import typer
+
+    from stationary.lab.experiments import trunk
+
+from stationary.lab.cli.console import bad_parameters, download_bar, print_table, say, warn
+from stationary.lab.data import cache, cifar10
+from stationary.lab.runs import execute
+from stationary.lab.runs.provenance import environment
+
+
+class Device(str, Enum):
+    auto, cpu, cuda = "auto", "cpu", "cuda"
+
+
+class TrunkSetting(str, Enum):
+    paper, strict = tuple(trunk.CLASSES)
+
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where data sets are that are not bundled."),
+]
+
+
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Where to put it. Without, into the cache folder.")
+    ] = None,
+) -> None:
+    """Show the bundled data sets, where they come from, and their licences; or download one that is not bundled.
+
+    Example: stationary data
+
+    Example: stationary data cifar10 --data-dir ~/data
+    """
+    if name not in (None, "cifar10"):
+        raise typer.BadParameter(f"no data set {name} to download; there is cifar10; without a name, what is bundled")
+    if data_dir and not name:
+        raise typer.BadParameter(f"--data-dir {data_dir} needs the data set to put there: stationary data cifar10 ...")
+    if name:
+        _download_cifar10(data_dir)
+        return
+    lines = (files("stationary.lab.data.files") / "README.md").read_text().splitlines()
+    table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    print_table(table[0], table[2:])
+
+
+def _download_cifar10(data_dir: Path | None) -> None:
+    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache.folder()]
+    for place in (cifar10.verified(folder) for folder in folders if folder):
+        if place:
+            say(f"CIFAR-10 is already in {place}, and verified")
+            return
+    say(f"downloading {cifar10.URL}")
+    try:
+        with download_bar() as progress:
+            place = cifar10.download(data_dir, cifar10.URL, progress)
+    except KeyboardInterrupt:
+        warn("Stopped; what has arrived is kept. Run the same command again to continue.")
+        raise typer.Exit(1) from None
+    except (OSError, ValueError) as error:
+        warn(str(error))
+        raise typer.Exit(1) from None
+    say(f"CIFAR-10 is in {place}, and verified")
+
+
+def train_trunk(
+    setting: Annotated[TrunkSetting, typer.Argument(help="paper: all ten classes; strict: the five known ones.")],
+    to: Annotated[Path, typer.Option(help="The folder of the trained network.")] = Path("results/cifar10"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = trunk.Recipe.epochs,
+    seed: Annotated[int, typer.Option(min=0, help="Of initialisation, order and augmentation.")] = 0,
+    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
+    data_dir: DataDir = None,
+) -> None:
+    """Train the GoogLeNet of the CIFAR-10 experiment. Stop it with Ctrl-C, run it again, and it continues.
+
+    Example: stationary trunk strict --device cuda
+    """
+    with bad_parameters():
+        where = execute.choose_device(device.value)
+    recipe = trunk.Recipe(trunk.CLASSES[setting.value], epochs, seed=seed)
+    checkpoint = to / f"{trunk.file_name(recipe.n_classes)}.checkpoint"
+    start = time.perf_counter()
+    try:
+        images = cifar10.load(data_dir)
+        model, curve = trunk.train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
+    except KeyboardInterrupt:
+        warn("Stopped; the finished epochs are kept. Run the same command again to continue.")
+        raise typer.Exit(1) from None
+    except (OSError, ValueError) as error:
+        warn(str(error))
+        raise typer.Exit(1) from None
+    seconds = round(time.perf_counter() - start, 3)
+    path = trunk.save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
+    checkpoint.unlink()
+    say(f"wrote {path}, and how it was trained beside it")
+
+
+def _print_epoch(epoch: trunk.Epoch) -> None:
+    say(", ".join(f"{name} {value:.4g}" for name, value in epoch.items()))

@@ -1,0 +1,308 @@
+"""The trunk of the CIFAR-10 experiment: GoogLeNet, trained once, then frozen; the rest sees its 1024 features only."""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD
+from torch.optim.lr_scheduler import OneCycleLR
+
+from stationary._extras import extra
+from stationary._files import write_atomically
+from stationary.lab.data import cache, cifar10
+from stationary.lab.data.cifar10 import Images
+from stationary.lab.data.split import Split
+from stationary.lab.models.googlenet import GoogLeNet, normalised
+from stationary.lab.runs.store import write_json
+from stationary.training._members import seeded
+
+with extra("experiments"):
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file, save
+
+CLASSES = {"paper": 10, "strict": 5}  # by setting, how many of the classes the trunk is trained on: the first ones
+SHIFT = 4  # pixels, at most, of the random crops
+BATCH, CHUNK = {"cuda": 250, "cpu": 25}, 2_500  # images: at once, and in one file of cached features
+FEATURES = 1024
+Epoch = dict[str, float]
+log = logging.getLogger(__name__)
+Progress = Callable[[Epoch], object]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """SGD with Nesterov momentum, over one cycle of the learning rate (Smith and Topin, 2018).
+
+    Args:
+        n_classes: it is trained on the first of them: 10, or the 5 known ones.
+        epochs: passes over their training images, each time shifted by up to 4 pixels and perhaps mirrored.
+        batch_size: images; a smaller last batch is left out.
+        learning_rate: the highest; it is reached after the share ``warm_up`` of all steps.
+        momentum, weight_decay, label_smoothing: as in PyTorch.
+        seed: of initialisation, order, shifts and mirroring.
+    """
+
+    n_classes: int = 10
+    epochs: int = 40
+    batch_size: int = 512
+    learning_rate: float = 0.4
+    warm_up: float = 0.25
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.0
+    seed: int = 0
+
+
+# Training
+
+
+def train_trunk(
+    images: Images,
+    recipe: Recipe,
+    device: str = "cpu",
+    *,
+    checkpoint: Path | None = None,
+    progress: Progress = lambda epoch: None,
+    build: Callable[[int], nn.Module] = GoogLeNet,
+) -> tuple[nn.Module, list[Epoch]]:
+    """A trained network, and for each epoch its mean loss and the accuracy on the test images of its classes.
+
+    The accuracy is for reading: the network is that of the last epoch, whatever it says.
+
+    Args:
+        images: of all classes.
+        recipe: how.
+        device: "cpu" or "cuda"; on the latter layers compute in bfloat16.
+        checkpoint: where to keep the state after each epoch; a training that finds it continues there.
+        progress: called with each epoch.
+        build: makes the network, from the number of classes.
+    """
+    x, y = _of_classes(images.x_train, images.y_train, recipe.n_classes, device)
+    x_test, y_test = _of_classes(images.x_test, images.y_test, recipe.n_classes, device)
+    steps = len(x) // recipe.batch_size
+    if steps < 1:
+        raise ValueError(f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}")
+    with seeded(recipe.seed, torch.device("cpu")):
+        model = build(recipe.n_classes)
+    model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = SGD(
+        model.parameters(), recipe.learning_rate, recipe.momentum, nesterov=True, weight_decay=recipe.weight_decay
+    )
+    schedule = OneCycleLR(
+        optimizer, recipe.learning_rate, recipe.epochs * steps, pct_start=recipe.warm_up, cycle_momentum=False
+    )
+    curve = _resume(checkpoint, recipe, model, optimizer) if checkpoint and checkpoint.exists() else []
+    for _ in range(len(curve) * steps):
+        optimizer._opt_called = True  # type: ignore[attr-defined]  # it was, before the checkpoint
+        schedule.step()
+    for epoch in range(len(curve), recipe.epochs):
+        generator = torch.Generator(device).manual_seed(recipe.seed * recipe.epochs + epoch)
+        order = torch.randperm(len(x), generator=generator, device=device)
+        total = torch.zeros((), device=device)
+        model.train()
+        for rows in order[: steps * recipe.batch_size].split(recipe.batch_size):
+            with _autocast(device):
+                outputs = model(normalised(augmented(x[rows], generator)))
+            loss = F.cross_entropy(outputs.float(), y[rows], label_smoothing=recipe.label_smoothing)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total += loss.detach()
+        model.eval()
+        right = sum(
+            (_outputs(model, xs).argmax(1) == ys).sum()
+            for xs, ys in zip(x_test.split(BATCH[device]), y_test.split(BATCH[device]), strict=True)
+        )
+        curve.append({"epoch": epoch + 1, "loss": total.item() / steps, "test accuracy": int(right) / len(y_test)})
+        if checkpoint:
+            _keep(checkpoint, recipe, model, optimizer, curve)
+        progress(curve[-1])
+    return model.eval(), curve
+
+
+def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image shifted by up to 4 pixels, with black beyond its edges, and one in two mirrored; channels last."""
+    n, device = len(images), images.device
+    shift = torch.randint(0, 2 * SHIFT + 1, (2, n, 1), generator=generator, device=device)
+    mirrored = torch.rand(n, 1, generator=generator, device=device) < 0.5
+    at = torch.arange(32, device=device)
+    rows, columns = shift[0] + at, shift[1] + torch.where(mirrored, at.flip(0), at)  # (n, 32) each
+    each = torch.arange(n, device=device)[:, None, None]
+    return F.pad(images, (SHIFT,) * 4)[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _of_classes(x: Tensor, y: Tensor, n_classes: int, device: str) -> tuple[Tensor, Tensor]:
+    rows = y < n_classes
+    return x[rows].to(device), y[rows].to(device)
+
+
+def _autocast(device: str) -> torch.autocast:
+    return torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
+
+
+@torch.inference_mode()
+def _outputs(model: nn.Module, images: Tensor) -> Tensor:
+    with _autocast(images.device.type):
+        return model(_prepared(images))
+
+
+def _prepared(images: Tensor) -> Tensor:
+    """Normalised, and with channels last in memory, which makes convolutions twice as fast, on a CPU too."""
+    return normalised(images).contiguous(memory_format=torch.channels_last)
+
+
+def _keep(path: Path, recipe: Recipe, model: nn.Module, optimizer: SGD, curve: list[Epoch]) -> None:
+    tensors = {name: tensor.contiguous() for name, tensor in _state(model, optimizer)}
+    content = save(tensors, {"recipe": json.dumps(asdict(recipe)), "curve": json.dumps(curve)})
+    write_atomically(path, lambda file: file.write(content))
+
+
+def _resume(path: Path, recipe: Recipe, model: nn.Module, optimizer: SGD) -> list[Epoch]:
+    saved, about = _read(path)
+    if (known := about.get("recipe")) != json.dumps(asdict(recipe)):
+        raise ValueError(f"{path} is of another recipe, {known}; delete it, or go on with that recipe")
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter)
+    with torch.no_grad():
+        for name, tensor in _state(model, optimizer):
+            tensor.copy_(saved[name])
+    return json.loads(about["curve"])
+
+
+def _state(model: nn.Module, optimizer: SGD) -> Iterator[tuple[str, Tensor]]:
+    yield from model.state_dict().items()
+    for name, parameter in model.named_parameters():
+        yield f"{name} momentum", optimizer.state[parameter]["momentum_buffer"]
+
+
+# Files
+
+
+def file_name(n_classes: int) -> str:
+    return f"trunk-{n_classes}.safetensors"
+
+
+def save_trunk(folder: Path, model: nn.Module, recipe: Recipe, curve: list[Epoch], environment: dict[str, Any]) -> Path:
+    """Weights in float16, and beside them how they came about as JSON."""
+    tensors = {name: (t.half() if t.is_floating_point() else t).contiguous() for name, t in model.state_dict().items()}
+    content = save(tensors)
+    path = write_atomically(folder / file_name(recipe.n_classes), lambda file: file.write(content))
+    digest = sha256(content).hexdigest()
+    about = {"recipe": asdict(recipe), "environment": environment, "sha256": digest, "curve": curve}
+    write_json(path.with_suffix(".json"), about)
+    return path
+
+
+def load_trunk(path: Path) -> GoogLeNet:
+    """From a file that ``save_trunk`` wrote; it must be the one that the JSON beside it, if there is one, is about."""
+    about = path.with_suffix(".json")
+    if about.is_file() and json.loads(about.read_text())["sha256"] != sha256(path.read_bytes()).hexdigest():
+        raise ValueError(f"{path} is not the file that {about.name} describes; restore both, or train again")
+    tensors, _ = _read(path)
+    model = GoogLeNet(len(tensors["head.bias"]))
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors, and the texts beside them."""
+    try:
+        with safe_open(path, "pt") as file:
+            return load_file(path), file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged ({error}); restore it, or delete it and train again") from error
+
+
+def find_trunk(n_classes: int) -> Path:
+    """In ``$STATIONARY_DATA``, in results/cifar10 of the current folder, or in the cache folder."""
+    folders = [os.environ.get("STATIONARY_DATA"), "results/cifar10", cache.folder()]
+    paths = [Path(folder).expanduser() / file_name(n_classes) for folder in folders if folder]
+    for path in paths:
+        if path.is_file():
+            return path
+    setting = next(name for name, count in CLASSES.items() if count == n_classes)
+    raise FileNotFoundError(
+        f"no trained network {' or '.join(map(str, paths))}; run this in a checkout, which has it, or train it on a "
+        f"GPU: stationary trunk {setting} --device cuda"
+    )
+
+
+# Features
+
+
+@lru_cache(maxsize=1)
+def images_of(setting: str) -> Images:
+    """CIFAR-10, or for "generated" a few images that are made up."""
+    return cifar10.generated(250, 150, seed=0) if setting == "generated" else cifar10.load()
+
+
+@lru_cache(maxsize=2)
+def features(setting: str, device: str, *, copies: int = 0) -> Split:
+    """The features of the known classes' training images, and of all test images.
+
+    Args:
+        setting: "paper", of the trunk that saw all ten classes; "strict", of the one that saw the known ones only; or
+            "generated": a trunk with random weights and generated images, to try things out.
+        device: where they are computed and stay. They are cached, piece by piece, so that what is interrupted goes on.
+        copies: of each training image, each shifted and perhaps mirrored; 0 for the images as they are.
+    """
+    if setting not in (*CLASSES, "generated"):
+        raise ValueError(f"setting must be {', '.join(CLASSES)} or generated, got {setting!r}")
+    images = images_of(setting)
+    if setting == "generated":
+        model, key = _untrained(images.x_train), None
+    else:
+        path = find_trunk(CLASSES[setting])
+        model, key = load_trunk(path), sha256(path.read_bytes()).hexdigest()[:16]
+    known = images.y_train < len(cifar10.KNOWN)
+    x = images.x_train[known]
+    shown = {f"copy-{k}": augmented(x, torch.Generator().manual_seed(k)) for k in range(copies)} or {"train": x}
+    shown["test"] = images.x_test
+    *trained, x_test = (
+        _features(model, some, device, key and f"cifar10-{key}-{device}-{name}") for name, some in shown.items()
+    )
+    y_train, y_test = images.y_train[known].repeat(len(trained)).to(device), images.y_test.to(device)
+    names = tuple(f"feature {i}" for i in range(FEATURES))
+    return Split(torch.cat(trained), y_train, x_test, y_test, names, cifar10.CLASSES)
+
+
+def _features(model: GoogLeNet, images: Tensor, device: str, name: str | None) -> Tensor:
+    """(n, 1024), rounded to float16 whether they come from the cache or not."""
+
+    @torch.inference_mode()
+    def compute(some: Tensor) -> dict[str, np.ndarray[Any, Any]]:
+        parts = [model.features(_prepared(batch.to(device))) for batch in some.split(BATCH[device])]
+        return {"features": torch.cat(parts).half().cpu().numpy()}
+
+    model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    chunks = []
+    for start in range(0, len(images), CHUNK):
+        log.info("features of %s: %d of %d images", name or "generated images", start, len(images))
+        some = images[start : start + CHUNK]
+        here = partial(compute, some)
+        found = cache.remembered(f"{name}-{start}-{len(some)}", ("features",), here) if name else here()
+        chunks.append(found["features"])
+    return torch.from_numpy(np.concatenate(chunks)).float().to(device)
+
+
+def _untrained(images: Tensor) -> GoogLeNet:
+    """Random weights, with the statistics of these images in BatchNorm: else features hardly depend on the input."""
+    with seeded(0, torch.device("cpu")):
+        model = GoogLeNet(10)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        model.train()(normalised(images[:50]))
+    return model.eval()

@@ -1,0 +1,149 @@
+"""What the UCI benchmarks say, beside the paper's numbers."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stationary.lab.experiments import paper
+from stationary.lab.report.content import Cell, Measured, Section, Table
+
+if TYPE_CHECKING:
+    from stationary.lab.experiments.uci import Config
+
+TITLE = "UCI benchmarks (Table 1)"
+COMPARED = {"NLPD": -1, "ACC": 1, "AUC": 1}  # what the paper has; 1 where larger is better
+METRICS = (*COMPARED, "NLPD mean-probability", "ECE", "Brier")
+SECONDS = ("seconds set-up", "seconds training", "seconds evaluation")
+ROUNDING = 5e-4  # the paper prints three digits: its smallest std is 0.000
+WHY = {  # of numbers of the paper's grid that are worse than the paper's; docs/uci.md has the measurements
+    ("covtype", "rbf", "NN"): "e^(-x^2) is the RBF of length-scale 1, the paper's is 0.5: see NN lengthscale",
+    ("covtype", "matern32", "GPDNN"): "the learning rate: see GPDNN slow",
+    ("diabetes", "matern12", "GPDNN"): "40 steps leave it half trained",
+    ("covtype", "matern32", "SVGP"): "not found: GPflow's own SVGP has 0.965 on a fold",
+}
+NOTES = {  # on columns that are not the paper's; docs/uci.md has the measurements
+    "connect-4": " Better than the paper because of its columns: connect-4-codes has the paper's.",
+    "adult": " SVGP is better than the paper's by its columns and its start: see SVGP unit on adult-scaled.",
+}
+ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # other columns for data sets of the paper
+PUBLISHED = {"SVGP unit": "SVGP"}  # there compared as well
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+class Row(NamedTuple):
+    """One method on one data set: mean and std over the folds that did not diverge."""
+
+    dataset: str
+    prior: str
+    method: str
+    folds: int
+    diverged: int
+    metrics: dict[str, Measured]
+    seconds: dict[str, float]  # of the whole configuration; empty where another row's network is used again
+
+    def distances(self) -> Iterator[tuple[str, float]]:
+        """From the paper, in units of its std; positive where ours is better."""
+        for metric, sign in COMPARED.items():
+            if found := self.metrics[metric].paper:
+                yield metric, sign * (self.metrics[metric].mean - found.mean) / max(found.std or 0.0, ROUNDING)
+
+
+def rows_of(results: Iterable[tuple["Config", Arrays]]) -> list[Row]:
+    """The folds of each configuration together."""
+    groups: dict[Config, list[Arrays]] = {}
+    for config, arrays in results:
+        groups.setdefault(replace(config, folds=()), []).append(arrays)
+    rows = []
+    for config, folds in groups.items():
+        joined = {name: np.concatenate([fold[name] for fold in folds]) for name in folds[0]}
+        methods = dict.fromkeys(name.split(": ")[0] for name in joined if ": " in name)
+        for method in methods:
+            name = PUBLISHED.get(method, method) if config.dataset in ENCODINGS else method
+            good = joined[f"{method}: diverged"] == 0
+            found = {}
+            for metric in METRICS:
+                dataset = ENCODINGS.get(config.dataset, config.dataset)
+                published = paper.published("uci", dataset, config.prior, name, metric)
+                values = joined[f"{method}: {metric}"][good]
+                better = COMPARED.get(metric, 0)
+                found[metric] = (
+                    Measured.over(values, published, better) if good.any() else Measured(np.nan, None, published)
+                )
+            seconds = {name: float(joined[name].sum()) for name in SECONDS} if method == config.method else {}
+            rows.append(Row(config.dataset, config.prior, method, len(good), int((~good).sum()), found, seconds))
+    return rows
+
+
+def report(results: list[tuple["Config", Arrays]]) -> Section:
+    rows = rows_of(results)
+    datasets = dict.fromkeys(row.dataset for row in rows)
+    return Section(
+        title=TITLE,
+        paper="On Adult, Connect-4, Covtype and Diabetes the Matérn network is as good as GP hybrids in NLPD, accuracy "
+        "and AUC, at a fraction of the cost. Its Matérn-1/2 rows fail, GPDNN is fragile, and ReLU is said to perform "
+        "poorly, without numbers.",
+        ours=_in_words(rows),
+        tables=tuple(_table(dataset, [row for row in rows if row.dataset == dataset]) for dataset in datasets),
+        records=tuple(_records(rows)),
+    )
+
+
+def _table(dataset: str, rows: list[Row]) -> Table:
+    diverged = any(row.diverged for row in rows)
+    cells: list[tuple[Cell, ...]] = []
+    for row in rows:
+        name = paper.NAMES[row.prior]
+        seconds = row.seconds and row.seconds["seconds training"] + row.seconds["seconds evaluation"]
+        numbers = {metric: row.metrics[metric] for metric in METRICS}
+        columns = [row.method, name, *(numbers.pop(metric) for metric in COMPARED), seconds or None, *numbers.values()]
+        cells.append((*columns, f"{row.diverged} of {row.folds}") if diverged else tuple(columns))
+    folds = max(row.folds for row in rows)
+    return Table(
+        f"{dataset}: mean and std over {folds} folds (ddof 0). NLPD by the authors' rule: -E[log p] for networks (NN), "
+        "-log E[p] for GP models. ACC without dropout. Seconds: training and evaluation of all folds."
+        + NOTES.get(dataset, ""),
+        ("method", "prior", *COMPARED, "seconds", *METRICS[len(COMPARED) :], *(["diverged"] if diverged else [])),
+        tuple(cells),
+    )
+
+
+def _in_words(rows: list[Row]) -> str:
+    """How far each method is from the paper, and every number that is worse than it by more than 2 of its std."""
+    parts = []
+    found_by: dict[str, list[tuple[Row, str, float]]] = {}
+    for row in rows:
+        name = f"{row.method} on {row.dataset}" if row.dataset in ENCODINGS else row.method
+        found_by.setdefault(name, []).extend((row, metric, d) for metric, d in row.distances())
+    for method, found in found_by.items():
+        if not found:
+            continue
+        close = sum(abs(d) <= 2 for _, _, d in found)
+        better = sum(d > 2 for _, _, d in found)
+        worse = [(row, metric, d) for row, metric, d in found if d < -2]
+        text = f"{method}: of {len(found)} published numbers {close} agree within 2 of the paper's std, {better} are "
+        text += f"better and {len(worse)} worse by more"
+        listed = (_worse(*one) for one in sorted(worse, key=lambda w: w[2]))
+        parts.append(f"{text}{': ' + '; '.join(listed) if worse else ''}.")
+    if lost := [row for row in rows if row.diverged]:
+        each = (
+            f"{row.method} {paper.NAMES[row.prior]} on {row.dataset}, {row.diverged} of {row.folds}" for row in lost
+        )
+        parts.append(f"Diverged folds, left out of the means: {'; '.join(each)}.")
+    return "\n\n".join(["Every row of the data is tested once.", *parts])
+
+
+def _worse(row: Row, metric: str, distance: float) -> str:
+    why = WHY.get((row.dataset, row.prior, row.method))
+    return f"{row.dataset} {paper.NAMES[row.prior]} {metric} by {-distance:.1f}{f' ({why})' if why else ''}"
+
+
+def _records(rows: list[Row]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        name = {"dataset": row.dataset, "prior": row.prior, "method": row.method}
+        for metric, measured in row.metrics.items():
+            yield name | {"metric": metric, "mean": measured.mean, "std": measured.std}
+        for metric, seconds in row.seconds.items():
+            yield name | {"metric": metric, "mean": seconds, "std": None}
+        yield name | {"metric": "diverged folds", "mean": row.diverged, "std": None}

@@ -1,0 +1,42 @@
+"""What the figures share: arrays in, Axes out; colours that colour-blind readers can tell apart."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from stationary._extras import extra
+
+with extra("experiments"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")  # Okabe and Ito
+
+
+def panels(
+    rows: int,
+    columns: int,
+    *,
+    width: float,
+    height: float,
+    width_ratios: Sequence[float] | None = None,
+    sharey: bool = False,
+) -> tuple[Figure, Any]:
+    """A figure and its axes, without the frame's upper and right line."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, width_ratios=width_ratios, sharey=sharey)
+    for ax in figure.axes:
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def smoothness_label(nu: float) -> str:
+    if math.isinf(nu):
+        return "∞ (RBF)"
+    return f"{round(2 * nu)}/2" if (2 * nu).is_integer() and round(2 * nu) % 2 else f"{nu:g}"
+
+
+def line_legend(ax: Axes, styles: dict[str, dict[str, Any]]) -> None:
+    """A legend of line styles alone, whatever the colours of the curves."""
+    ax.legend([Line2D([], [], **style) for style in styles.values()], styles.keys(), frameon=False, fontsize="small")

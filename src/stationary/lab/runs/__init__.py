@@ -1,0 +1,1 @@
+"""Runs: where results are stored, where they come from, and how what is missing is run."""

@@ -1,0 +1,358 @@
+"""Runs what is missing: in this process, in several, or on a Ray cluster. Only the calling process writes results."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from stationary._extras import extra
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import Arrays, CorruptRunError, RunStore, running
+
+RETRIES = 3  # of a run whose process died
+
+ENGINES = ("local", "ray")
+PASSED_ON = ("STATIONARY_DATA", "STATIONARY_CACHE", "STATIONARY_COMMIT")  # to Ray's processes, which inherit nothing
+
+
+@dataclass(frozen=True)
+class Task:
+    """One configuration of one experiment.
+
+    Args:
+        experiment: its name, as in the run store.
+        module: the path of its module, to be imported where the task runs.
+        config: one of its configurations.
+        num_cpus: what Ray reserves for it, and the threads it gets there.
+        num_gpus: the same, on device "cuda"; 0.5 lets two tasks share a GPU.
+    """
+
+    experiment: str
+    module: str
+    config: Any
+    num_cpus: int = 1
+    num_gpus: float = 1.0
+
+    @property
+    def key(self) -> tuple[str, int, Any]:
+        """How the run store knows it: experiment, version, configuration."""
+        return self.experiment, import_module(self.module).VERSION, self.config
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task: its arrays and where they were computed, or the error as text."""
+
+    arrays: Arrays = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    reused: bool = False
+
+
+@dataclass
+class Summary:
+    """What ``run_missing`` did; ``problems`` are corrupt results, which were moved aside and run again."""
+
+    done: int = 0
+    reused: int = 0
+    failures: list[tuple[Task, str]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+Unit: TypeAlias = tuple[Task, ...]  # tasks that run as one
+Event: TypeAlias = tuple[Unit, list[Outcome] | None]  # None when it starts; at its end, an outcome for each task
+Events: TypeAlias = Generator[Event, None, None]
+
+
+def run_missing(
+    tasks: Sequence[Task],
+    store: RunStore,
+    *,
+    engine: str = "local",
+    jobs: int = 1,
+    device: str = "cpu",
+    address: str | None = None,
+    on_done: Callable[[Task, Outcome], object] = lambda task, outcome: None,
+) -> Summary:
+    """Run every task that has no result in the store, and store each result as it comes.
+
+    A task that raises is noted, and the others still run. Stopped at any moment, the next call continues. On "cuda",
+    tasks that differ only in the setting that their experiment names as ``LOCKSTEP`` run as one.
+
+    Args:
+        tasks: what to run; what is there twice runs once.
+        store: where results are, and go.
+        engine: "local", or "ray" for a Ray cluster.
+        jobs: local processes; 1 runs the tasks in this one.
+        device: "cpu", "cuda", or "auto" for "cuda" where there is a GPU.
+        address: of a running Ray cluster; without, Ray looks for one here, or starts one.
+        on_done: called after each task.
+    """
+    check(engine, jobs, device, address)
+    summary, missing = Summary(), []
+    for task in {store.folder(*task.key): task for task in tasks}.values():
+        if not running(store.folder(*task.key)):
+            store.unmark_running(*task.key)  # left by a process that was killed
+        try:
+            run = store.load(*task.key)
+        except CorruptRunError as problem:
+            moved = ", ".join(path.name for path in store.set_aside(*task.key))
+            summary.problems.append(f"{problem}; moved to {moved}, and run again")
+            run = None
+        if run:
+            summary.reused += 1
+            on_done(task, Outcome(run.arrays, run.environment, reused=True))
+        else:
+            missing.append(task)
+    if not missing:
+        return summary
+    if engine == "ray":
+        events = _on_ray(missing, device, address)
+    elif jobs > 1:
+        events = _in_processes(missing, jobs, choose_device(device))
+    else:
+        events = _here(missing, choose_device(device))
+    marked: set[Task] = set()
+    try:
+        with closing(events):
+            for unit, outcomes in events:
+                if outcomes is None:
+                    marked.update(unit)
+                    for task in unit:
+                        store.mark_running(*task.key)
+                    continue
+                for task, outcome in zip(unit, outcomes, strict=True):
+                    outcome = _stored(task, outcome, store)
+                    marked.discard(task)
+                    if outcome.error:
+                        summary.failures.append((task, outcome.error))
+                    else:
+                        summary.done += 1
+                    on_done(task, outcome)
+    finally:
+        for task in marked:
+            store.unmark_running(*task.key)
+    return summary
+
+
+def check(engine: str, jobs: int, device: str, address: str | None) -> None:
+    """Raise a ValueError where these arguments of ``run_missing`` do not fit together."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1; got {jobs}")
+    if engine == "ray" and jobs > 1:
+        raise ValueError(f"jobs is for the engine local; on ray, the cluster's CPUs and GPUs decide. Got jobs={jobs}")
+    if engine == "local" and address:
+        raise ValueError(f"address is for the engine ray; got {address!r} with the engine local")
+    if engine == "local":
+        choose_device(device)
+
+
+def choose_device(device: str) -> str:
+    """The device of a local run; "auto" is "cuda" where there is a GPU, else "cpu"."""
+    found = torch.cuda.is_available()
+    if device == "auto":
+        return "cuda" if found else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda; got {device!r}")
+    if device == "cuda" and not found:
+        raise ValueError("device is cuda, but PyTorch finds no GPU here; use cpu or auto")
+    return device
+
+
+def grouped(tasks: Sequence[Task], device: str) -> list[Unit]:
+    """The tasks as they are run: on "cuda" those in lockstep as one; elsewhere each alone, so that little is lost."""
+    groups: dict[Any, list[Task]] = {}
+    for number, task in enumerate(tasks):
+        key: Any = number
+        name, config = _lockstep(task), task.config
+        if device == "cuda" and name and len(getattr(config, name)) == 1:
+            same = tuple(getattr(config, field.name) for field in fields(config) if field.name != name)
+            key = (task.experiment, task.module, task.num_cpus, task.num_gpus, same)
+        groups.setdefault(key, []).append(task)
+    return [tuple(group) for group in groups.values()]
+
+
+def _lockstep(task: Task) -> str | None:
+    """The setting in which tasks that run as one may differ."""
+    name = getattr(import_module(task.module), "LOCKSTEP", None)
+    if name is not None and not isinstance(getattr(task.config, name, None), tuple):
+        raise ValueError(f"LOCKSTEP of {task.module} must name a tuple of its Config; got {name!r}")
+    return name
+
+
+def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
+    """Run a task, or several in lockstep, wherever this is called; what is raised is returned as text, for each."""
+    if threads:
+        torch.set_num_threads(threads)
+    start = time.perf_counter()
+    try:
+        task, several = unit[0], len(unit) > 1
+        config = _merged(unit) if several else task.config
+        arrays = import_module(task.module).run(config, device)
+        seconds = round(time.perf_counter() - start, 3)
+        where = environment(device) | {"wall_s": seconds}
+        if not several:
+            return [Outcome(arrays, where)]
+        return [Outcome(part, where | {"lockstep": len(unit)}) for part in _cut(arrays, unit)]
+    except Exception:
+        return _failed(unit, traceback.format_exc())
+
+
+def _merged(unit: Unit) -> Any:
+    name = _lockstep(unit[0]) or ""
+    return replace(unit[0].config, **{name: tuple(getattr(task.config, name)[0] for task in unit)})
+
+
+def _cut(arrays: Arrays, unit: Unit) -> list[Arrays]:
+    for name, array in arrays.items():
+        if np.shape(array)[:1] != (len(unit),):
+            raise ValueError(
+                f"the first axis of {name!r} must have length {len(unit)}, one entry for each of {_lockstep(unit[0])}, "
+                f"since {unit[0].module} has LOCKSTEP; got the shape {np.shape(array)}"
+            )
+    return [{name: array[k : k + 1] for name, array in arrays.items()} for k in range(len(unit))]
+
+
+def _failed(unit: Unit, error: str) -> list[Outcome]:
+    return [Outcome(error=error)] * len(unit)
+
+
+def _stored(task: Task, outcome: Outcome, store: RunStore) -> Outcome:
+    if not outcome.error:
+        try:
+            store.save(*task.key, outcome.arrays, outcome.environment)
+            return outcome
+        except (TypeError, ValueError):  # run returned something that is not a dictionary of arrays
+            outcome = Outcome(error=traceback.format_exc())
+    store.save_error(*task.key, outcome.error or "")
+    return outcome
+
+
+def _here(tasks: list[Task], device: str) -> Events:
+    for unit in grouped(tasks, device):
+        yield unit, None
+        yield unit, work(unit, device)
+
+
+def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
+    threads = max(1, torch.get_num_threads() // jobs)
+    # A dead process takes its pool along. One by one then: it shows which task did it, and leaves each all the memory.
+    for unit in (yield from _pool(grouped(tasks, device), jobs, device, threads)):
+        for _ in range(RETRIES):
+            if not (yield from _pool([unit], 1, device, threads)):
+                break
+        else:
+            yield unit, _failed(unit, f"its process died each of the {RETRIES} times it ran alone; out of memory?")
+
+
+def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[Event, None, list[Unit]]:
+    """Yields what happens; returns the units that have no outcomes because a process died."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare_process)
+    waiting, left = iter(units), list(units)
+    futures: dict[Future[list[Outcome]], Unit] = {}
+    finished: list[tuple[Unit, Future[list[Outcome]]]] = []
+    try:
+        while True:
+            with suppress(BrokenProcessPool):
+                for unit in islice(waiting, jobs - len(futures)):  # no more than really run
+                    futures[pool.submit(work, unit, device, threads)] = unit
+                    yield unit, None
+            for unit, future in finished:
+                try:
+                    outcomes = future.result()
+                except BrokenProcessPool:
+                    continue
+                except Exception:  # it could not be sent there or back
+                    outcomes = _failed(unit, traceback.format_exc())
+                left.remove(unit)
+                yield unit, outcomes
+            if not futures:
+                break
+            done, _ = wait(futures, return_when=FIRST_COMPLETED)
+            finished = [(futures.pop(future), future) for future in done]
+    except BaseException:  # stopped: nobody waits for what is still running
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return left
+
+
+def _prepare_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
+    with extra("ray"):
+        import ray
+    mine = not ray.is_initialized()
+    if mine:
+        _check_address(address)
+        ray.init(address=address, log_to_driver=False)
+    if device == "auto":
+        device = "cuda" if ray.cluster_resources().get("GPU") else "cpu"
+    remote: Any = ray.remote(_announced)
+    variables = {name: value for name in PASSED_ON if (value := os.environ.get(name))}
+    waiting: dict[Any, Unit] = {}
+    try:
+        for unit in grouped(tasks, device):
+            cpus, gpus = unit[0].num_cpus, unit[0].num_gpus if device == "cuda" else 0
+            on = remote.options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, runtime_env={"env_vars": variables})
+            waiting[on.remote(unit, device, cpus)] = unit
+        while waiting:
+            ready: Any = ray.wait(list(waiting))[0][0]
+            unit = waiting[ready]
+            try:
+                outcomes = ray.get(next(ready))
+            except ray.exceptions.RayError:  # its process died too often, or it could not be sent
+                outcomes = _failed(unit, traceback.format_exc())
+            if outcomes is not None:
+                del waiting[ready]
+            yield unit, outcomes
+    finally:
+        for reference in waiting:
+            ray.cancel(reference, force=True)
+        if mine:
+            ray.shutdown()
+
+
+def _announced(unit: Unit, device: str, threads: int) -> Iterator[list[Outcome] | None]:
+    yield None  # it has started
+    yield work(unit, device, threads)
+
+
+def _check_address(address: str | None) -> None:
+    """Ray itself keeps trying for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise ConnectionError(
+                f"no Ray cluster answers at {address} ({error}); start one: ray start --head"
+            ) from error

@@ -1,0 +1,59 @@
+"""Where a result comes from: the machine, the versions and the commit, to be stored beside it."""
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scikit-learn", "matplotlib")
+
+
+def environment(device: str = "cpu") -> dict[str, Any]:
+    """The machine, the versions and the commit of this run, to be stored beside its results."""
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "versions": {name: v for name in PACKAGES if (v := _version(name))},
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
+    }
+
+
+def seconds_of(environment: dict[str, Any]) -> float | None:
+    """The time a stored run took, in a sum over runs: of runs in lockstep, each has its share of their wall time."""
+    seconds = environment.get("wall_s")
+    return None if seconds is None else float(seconds) / environment.get("lockstep", 1)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, or STATIONARY_COMMIT where the tree was copied without its history."""
+    if given := os.environ.get("STATIONARY_COMMIT"):
+        return given
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

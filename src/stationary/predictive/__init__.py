@@ -1,0 +1,10 @@
+"""What a prediction is: for every input a distribution, over classes or over real values."""
+
+from stationary.predictive._base import CHUNK as CHUNK
+from stationary.predictive._base import NODES as NODES
+from stationary.predictive._base import Members as Members
+from stationary.predictive._base import P as P
+from stationary.predictive._base import Predictive as Predictive
+from stationary.predictive._base import normal_nodes as normal_nodes
+from stationary.predictive.categorical import Categorical as Categorical
+from stationary.predictive.gaussian import Gaussian as Gaussian

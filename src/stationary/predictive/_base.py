@@ -1,0 +1,155 @@
+"""What the two kinds of prediction share: members of a posterior, accumulated a few at a time, and files.
+
+Memory is O(n c), whatever the number of members.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stationary._files import write_atomically
+
+P = TypeVar("P", bound="Predictive")
+
+NODES = 64  # points for a Gaussian in the space of outputs: half the error of 100 random samples for ten classes
+CHUNK = 2**18  # outputs at work at a time: about a core's cache
+
+
+class Members(NamedTuple):
+    """Some members of a posterior at n inputs.
+
+    Args:
+        outputs: (s, n, c), what the s networks put out.
+        prior: (1 or s, n, c), the variance of the restored prior, where it is on.
+        noise: (s, n, c), a regression member's own noise variance.
+    """
+
+    outputs: Tensor
+    prior: Tensor | None = None
+    noise: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """What the two kinds share: their fields are tensors whose first dimension is the input's."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def from_members(cls: type[P], members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> P:
+        """Accumulate the members of a posterior, of which there are n_members in all."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_moments(cls: type[P], mean: Tensor, covariance: Tensor) -> P:
+        """For outputs with this mean (n, c) and covariance (n, c, c)."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(next(iter(self.tensors().values())))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are there, by name."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+    def to(self: P, device: str | torch.device) -> P:
+        """The same prediction on another device."""
+        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
+
+    @classmethod
+    def cat(cls: type[P], parts: list[P]) -> P:
+        """Predictions for consecutive batches as one."""
+        if len(parts) == 1:
+            return parts[0]
+        tensors = [part.tensors() for part in parts]
+        return cls(**{n: torch.cat([t[n] for t in tensors], dim=1 if n == "samples" else 0) for n in tensors[0]})
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a NumPy archive (.npz), whole or not at all."""
+        arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in self.tensors().items()}
+        path = Path(path)
+        return write_atomically(path, lambda file: np.savez(file, allow_pickle=False, kind=self.kind, **arrays))
+
+    @classmethod
+    def load(cls: type[P], path: str | Path) -> P:
+        """Read what ``save`` wrote."""
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        if (kind := str(arrays.pop("kind", "nothing known"))) != cls.kind:
+            raise ValueError(f"{path} must hold a {cls.kind} prediction, it holds {kind}; load it with that class")
+        return cls(**{name: torch.from_numpy(value) for name, value in arrays.items()})
+
+
+class Sums:
+    """Running sums over the first dimension."""
+
+    def __init__(self) -> None:
+        self.sums: list[Tensor] = []
+        self.count = 0
+
+    def add(self, *tensors: Tensor) -> None:
+        new = [tensor.sum(0) for tensor in tensors]
+        self.sums = [a + b for a, b in zip(self.sums, new, strict=True)] if self.sums else new
+        self.count += len(tensors[0])
+
+    def mean(self) -> list[Tensor]:
+        return [total / self.count for total in self.sums]
+
+
+class Moments:
+    """Running mean and variance over the first dimension, about the first member so that nothing cancels."""
+
+    def __init__(self) -> None:
+        self.sums, self.first = Sums(), torch.empty(0)
+
+    def add(self, z: Tensor, extra_variance: Tensor) -> None:
+        if not self.sums.count:
+            self.first = z[0].clone()
+        deviation = z - self.first
+        self.sums.add(deviation, deviation.square() + extra_variance)
+
+    def mean(self) -> Tensor:
+        return self.first + self.sums.mean()[0]
+
+    def variance(self) -> Tensor:
+        mean, square = self.sums.mean()
+        return (square - mean.square()).clamp(min=0)
+
+
+@lru_cache(maxsize=16)
+def normal_nodes(n: int, dim: int) -> Tensor:
+    """(n, dim) points of the standard normal distribution: scrambled Sobol points and their mirror images, whitened."""
+    with torch.inference_mode(False):  # they are kept, and may meet gradients later
+        half = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(math.ceil(n / 2), dtype=torch.float64)
+        points = torch.special.ndtri(half.clamp(1e-9, 1 - 1e-9))
+        points = points / points.square().mean(0).sqrt()
+        return torch.stack([points, -points], 1).flatten(0, 1)[:n]
+
+
+def square_root(covariance: Tensor) -> Tensor:
+    """A factor of a matrix that may be singular, or by rounding a little less than that.
+
+    Cholesky's, with a diagonal that is raised by a few units of rounding; where that fails (products in TF32 round much
+    more) by eigenvalues, the negative ones as 0.
+    """
+    scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)
+    eps = 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
+    jitter = (eps * scale).clamp(min=torch.finfo(covariance.dtype).tiny)
+    raised = covariance + jitter[:, None, None] * torch.eye(covariance.shape[-1]).to(covariance)
+    factor, info = torch.linalg.cholesky_ex(raised)
+    failed = info > 0
+    if failed.any():
+        values, vectors = torch.linalg.eigh(covariance[failed])
+        factor[failed] = vectors * values.clamp(min=0).sqrt()[:, None]
+    return factor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

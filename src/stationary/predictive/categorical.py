@@ -1,0 +1,136 @@
+"""A prediction of classes."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from stationary.predictive._base import (
+    CHUNK,
+    NODES,
+    Members,
+    Moments,
+    Predictive,
+    Sums,
+    at_least_float32,
+    normal_nodes,
+    square_root,
+)
+from stationary.theory import logistic
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical(Predictive):
+    """A distribution over c classes for each of n inputs, with what is left of the members that voted for it.
+
+    Args:
+        probs: (n, c), the mean over members of their softmax.
+        expected_log_probs: (n, c), the mean over members of their log-softmax.
+        member_entropy: (n,), the mean over members of their entropy.
+        output_mean: (n, c), the mean over members of their outputs before the softmax.
+        output_variance: (n, c), the variance of these (population, ddof 0).
+        samples: (s, n, c), the members' outputs, if asked for with ``keep_samples``.
+    """
+
+    kind: ClassVar[str] = "categorical"
+
+    probs: Tensor
+    expected_log_probs: Tensor
+    member_entropy: Tensor
+    output_mean: Tensor
+    output_variance: Tensor
+    samples: Tensor | None = None
+
+    def entropy(self) -> Tensor:
+        """(n,) entropy of the mean, in nats: the total uncertainty, at most log c."""
+        return torch.special.entr(self.probs).sum(-1)
+
+    def expected_entropy(self) -> Tensor:
+        """(n,) mean over members of their entropy: the uncertainty they agree on (aleatoric)."""
+        return self.member_entropy
+
+    def mutual_information(self) -> Tensor:
+        """(n,) entropy - expected entropy: how much the members disagree (epistemic)."""
+        return (self.entropy() - self.member_entropy).clamp(min=0)
+
+    def std(self) -> Tensor:
+        """(n,) standard deviation of the outputs over members, mean over classes: the paper's measure on CIFAR-10."""
+        return self.output_variance.sqrt().mean(-1)
+
+    def bernoulli_std(self) -> Tensor:
+        """(n,) sqrt(p (1 - p)) of two classes: the paper's measure on Banana."""
+        if self.probs.shape[-1] != 2:
+            raise ValueError(f"bernoulli_std is for two classes, got {self.probs.shape[-1]}; use entropy() instead")
+        return self.probs.prod(-1).sqrt()
+
+    def confidence(self) -> Tensor:
+        """(n,) probability of the most probable class."""
+        return self.probs.amax(-1)
+
+    def predict(self) -> Tensor:
+        """(n,) the most probable class."""
+        return self.probs.argmax(-1)
+
+    @classmethod
+    def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Categorical":
+        """Accumulate the members; each sees the restored prior through its own normal points, shared by all inputs."""
+        outputs_moments, sums, samples, seen = Moments(), Sums(), [], 0
+        for outputs, prior, _ in members:
+            z = at_least_float32(outputs).mT  # (s, c, n): operations over classes run along whole vectors
+            spread = torch.zeros_like(z[:1]) if prior is None else at_least_float32(prior).mT
+            outputs_moments.add(z, spread)
+            per_member = 1 if prior is None else math.ceil(NODES / n_members)
+            for k in range(per_member):
+                if prior is not None:
+                    nodes = normal_nodes(n_members * per_member, z.shape[1])[k * n_members + seen :][: len(z), :, None]
+                    noisy = z + spread.sqrt() * nodes.to(z)
+                else:
+                    noisy = z
+                log_p = noisy.log_softmax(1)
+                p = log_p.exp()
+                entropy = -(p * log_p.clamp(min=torch.finfo(p.dtype).min)).sum(1)
+                sums.add(p, log_p, entropy)
+                if keep_samples:
+                    samples.append(noisy.mT)
+            seen += len(z)
+        probs, log_probs, entropy = sums.mean()
+        return cls(
+            probs.mT.contiguous(),
+            log_probs.mT.contiguous(),
+            entropy,
+            outputs_moments.mean().mT.contiguous(),
+            outputs_moments.variance().mT.contiguous(),
+            torch.cat(samples) if keep_samples else None,
+        )
+
+    @classmethod
+    def from_moments(cls, mean: Tensor, covariance: Tensor) -> "Categorical":
+        """For Gaussian outputs: two classes by the integrals of ``logistic``, more by quasi-Monte Carlo points."""
+        mean, covariance = at_least_float32(mean), at_least_float32(covariance)
+        variance = covariance.diagonal(dim1=-2, dim2=-1)
+        if mean.shape[-1] == 2:
+            difference = variance.sum(-1) - 2 * covariance[:, 0, 1]
+            expected = logistic.of_gaussian(mean[:, 1] - mean[:, 0], difference.clamp(min=0))
+            return cls.from_logistic(expected, mean, variance)
+        n, c = mean.shape
+        rows = square_root(covariance).permute(2, 1, 0).reshape(c, c * n)
+        nodes = normal_nodes(NODES, c).to(mean)
+        chunks = (
+            Members(((some @ rows).view(-1, c, n) + mean.mT).mT) for some in nodes.split(max(1, CHUNK // mean.numel()))
+        )
+        result = cls.from_members(chunks, NODES)
+        return replace(result, output_mean=mean, output_variance=variance)
+
+    @classmethod
+    def from_logistic(
+        cls, expected: logistic.LogisticExpectations, output_mean: Tensor, output_variance: Tensor
+    ) -> "Categorical":
+        """For two classes whose logit difference has the given expectations."""
+        half = (output_mean[:, 1] - output_mean[:, 0]).double() / 2
+        probs = torch.stack([1 - expected.probability, expected.probability], -1)
+        log_probs = torch.stack([-half, half], -1) - expected.log_cosh[:, None]
+        probs, log_probs, entropy = (a.to(output_mean.dtype) for a in (probs, log_probs, expected.entropy))
+        return cls(probs, log_probs, entropy, output_mean, output_variance)

@@ -1,0 +1,1 @@
+"""The mathematics behind the activations: spectra, special functions, duals, factorisation. No training, no files."""

@@ -1,0 +1,566 @@
+"""CIFAR-10 with unknown classes: every number is what its definition says, and the report shows it beside the paper."""
+
+import csv
+import io
+import re
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch import nn
+from typer.testing import CliRunner
+
+from stationary import activations, metrics
+from stationary.inference import MCDropout, calibrate_prior, predict
+from stationary.lab.cli import app as cli
+from stationary.lab.data import cifar10 as data
+from stationary.lab.data.split import Split
+from stationary.lab.experiments import cifar10, cifar10_report, paper, trunk
+from stationary.lab.report.content import Measured
+from stationary.lab.report.render import render_csv, render_html, render_latex, render_markdown
+from stationary.nn import StationaryHead
+from stationary.training import Training, train
+
+SMALL = cifar10.Config("generated", hidden=32, epochs=5, batch_size=25, dropout=0.3)
+PRIORS = (*cifar10.PUBLISHED, *cifar10.BEYOND)
+SCORES = ("std", "entropy", "mutual_information", "max_probability", "energy")
+IMAGES = data.generated(120, 40, seed=0)
+
+
+def small_features(setting="generated", device="cpu", copies=0):
+    """16 features instead of 1024, in which the classes overlap."""
+    generator = torch.Generator().manual_seed(len(setting))
+    centres = torch.randn(10, 16, generator=generator)
+    centres[8:] *= 3  # two of the unknown classes are far away
+    known = IMAGES.y_train < 5
+    y_train, y_test = IMAGES.y_train[known], IMAGES.y_test
+    x_train, x_test = (centres[y] + torch.randn(len(y), 16, generator=generator) for y in (y_train, y_test))
+    if copies:
+        noise = torch.randn(copies, *x_train.shape, generator=generator)
+        x_train, y_train = (x_train + 0.1 * noise).flatten(0, 1), y_train.repeat(copies)
+    return Split(x_train, y_train, x_test, y_test, tuple(map(str, range(16))), data.CLASSES)
+
+
+@pytest.fixture(autouse=True)
+def small(request, monkeypatch):
+    if "slow" not in request.keywords:
+        monkeypatch.setattr(trunk, "features", small_features)
+        monkeypatch.setattr(trunk, "images_of", lambda setting: IMAGES)
+
+
+# Configurations
+
+
+def test_the_paper_has_every_activation_five_times_on_both_trunks():
+    grid = cifar10.configs("paper")
+    assert cifar10.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 4 * 8) * 5
+    seeds = {}
+    for config in grid:
+        assert config == cifar10.Config(config.setting, config.prior, config.seeds), "the paper's own settings"
+        seeds.setdefault((config.setting, config.prior), []).append(config.seeds)
+    ways = ("augmented", "steps", "augmented steps", "L2 steps")
+    rows = {*PRIORS, *(f"{prior} {how}" for prior in cifar10.PUBLISHED for how in ways)}
+    assert set(seeds) == {(setting, row) for setting in ("paper", "strict") for row in rows}
+    assert all(of == [(0,), (1,), (2,), (3,), (4,)] for of in seeds.values())
+    assert set(cifar10.PUBLISHED) == {
+        prior for prior in paper.NAMES if paper.published("cifar10", "cifar-10", prior, "NN", "ACC known")
+    }
+    config = grid[0]
+    assert (config.hidden, config.lengthscale, config.dropout, config.n_samples) == (512, 1.0, 0.2, 10)
+    assert (config.epochs, config.batch_size, config.learning_rate, config.weight_decay) == (100, 128, 0.01, 0.01)
+
+
+def test_smaller_scales():
+    demo, smoke = cifar10.configs("demo"), cifar10.configs("smoke")
+    assert [(c.setting, c.prior) for c in demo] == [(s, p) for s in ("paper", "strict") for p in cifar10.PUBLISHED]
+    assert {config.setting for config in smoke} == {"generated"} and {config.prior for config in smoke} <= set(PRIORS)
+    assert {config.seeds for config in (*demo, *smoke)} == {(0,)} and {config.epochs for config in (*demo, *smoke)} == {
+        10
+    }
+
+
+def test_what_is_missing_is_said(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("STATIONARY_DATA", raising=False)
+    folder = tmp_path / "results" / "cifar10"
+    folder.mkdir(parents=True)
+    for scale in ("demo", "paper"):
+        assert "no trained network " in cifar10.missing(cifar10.configs(scale))
+    assert cifar10.missing(cifar10.configs("smoke")) is None
+    (folder / "trunk-10.safetensors").touch()
+    assert "stationary trunk strict" in cifar10.missing(cifar10.configs("demo"))
+    (folder / "trunk-5.safetensors").touch()
+    assert "`stationary data cifar10` downloads it" in cifar10.missing(cifar10.configs("demo"))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "test_batch.bin").touch()
+    assert cifar10.missing(cifar10.configs("demo")) is None
+
+
+# Activations
+
+
+def head_activation(prior, lengthscale=1.0):
+    head = cifar10._head(replace(SMALL, prior=prior, lengthscale=lengthscale), small_features())
+    assert isinstance(head, StationaryHead)
+    return head.activation
+
+
+def number(value):
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize(
+    ("prior", "kind"),
+    [
+        ("rbf", activations.RBF),
+        ("erf", activations.Erf),
+        ("step", activations.Step),
+        ("step surrogate", activations.Step),
+        ("relu", nn.ReLU),
+        ("siren", activations.Sine),
+        ("sincos", activations.SinCos),
+        ("triangle_wave", activations.TriangleWave),
+        ("periodic_relu", activations.PeriodicReLU),
+        ("matern52", activations.Matern),
+        ("matern32", activations.Matern),
+        ("matern12", activations.Matern),
+        ("matern12 surrogate", activations.Matern),
+        ("matern52 learnable", activations.Matern),
+    ],
+)
+def test_activations(prior, kind):
+    act = head_activation(prior)
+    assert type(act) is kind
+    name, _, variant = prior.partition(" ")
+    assert len(list(act.parameters())) == (2 if variant == "learnable" else 0)
+    if kind in (activations.Step, activations.Matern):
+        assert act.surrogate == (1.0 if variant == "surrogate" else None)
+    if kind is activations.Matern:
+        nu = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}[name]
+        assert number(act.nu) == pytest.approx(nu) and number(act.lengthscale) == pytest.approx(1)
+        assert act.variance == pytest.approx((2 * nu) ** 0.5 / nu), "as in the authors' code"
+        longer = head_activation(prior, lengthscale=2.0)
+        assert number(longer.lengthscale) == pytest.approx(2)
+        assert longer.surrogate == (2.0 if variant == "surrogate" else None)
+    if prior == "siren":
+        x = torch.linspace(-3, 3, 7)
+        torch.testing.assert_close(act(x), torch.sin(x))
+
+
+def test_what_learns_is_learnt_by_each_network_alone():
+    one, other = head_activation("matern52 learnable"), head_activation("matern52 learnable")
+    assert not set(map(id, one.parameters())) & set(map(id, other.parameters()))
+
+
+@pytest.mark.parametrize("prior", ["relu surrogate", "matern52 surrogate", "siren learnable", "matern12 learned"])
+def test_a_variant_that_is_none_is_refused(prior):
+    with pytest.raises(ValueError, match=f"must be one of .*matern12 surrogate.*; got {prior}$"):
+        cifar10.run(replace(SMALL, prior=prior))
+
+
+# Numbers
+
+
+def softmax(z):
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def trained(prior, seed=0):
+    """The same network, by the same library, but with each setting written down."""
+    split = small_features()
+    act = partial(paper.activation, prior, 1.0, code_scale=True)
+    training = Training(epochs=5, batch_size=25, optimizer="adamw", learning_rate=0.01, weight_decay=0.01)
+    build = lambda: StationaryHead(16, 5, hidden=32, activation=act(), dropout=0.3)
+    return train(build, *split.train, training, seeds=[seed])[0]
+
+
+def of_samples(model):
+    """What the metrics are made of, for known and for unknown test images, in float64."""
+    split = small_features()
+    found = {}
+    for group, rows in (("known", split.y_test < 5), ("unknown", split.y_test >= 5)):
+        kept = predict(model, split.x_test[rows], MCDropout(10), keep_samples=True).samples
+        z = kept.double().numpy()
+        p, mean = softmax(z).mean(0), z.mean(0)
+        entropy = lambda q: -(q * np.log(q)).sum(-1)
+        found[group] = SimpleNamespace(
+            samples=z,
+            at_mean=softmax(mean),
+            mean_of=p,
+            places=rows.nonzero()[:, 0].numpy(),
+            y=split.y_test[rows].numpy(),
+            std=z.std(0).mean(-1),
+            entropy=entropy(p),
+            mutual_information=entropy(p) - entropy(softmax(z)).mean(0),
+            max_probability=1 - p.max(-1),
+            energy=-np.log(np.exp(mean).sum(-1)),
+        )
+    return found["known"], found["unknown"]
+
+
+@pytest.mark.parametrize("prior", ["matern52", "relu", "step surrogate"])
+def test_accuracy_and_nlpd_by_both_rules(prior):
+    found, (known, unknown) = cifar10.run(replace(SMALL, prior=prior)), of_samples(trained(prior))
+    assert known.samples.shape == (10, 20, 5)
+    for rule, of in (("", "at_mean"), (" mean-probability", "mean_of")):
+        p, q = getattr(known, of), getattr(unknown, of)
+        expected = {
+            "ACC known": (p.argmax(-1) == known.y).mean(),
+            "NLPD known": -np.log(p[np.arange(20), known.y]).mean(),
+            "NLPD unknown": -np.log(5 / 4 * (1 - q.max(-1))).mean(),
+            "clipped unknown": 0,
+        }
+        for name, value in expected.items():
+            assert found[f"{prior}: {name}{rule}"] == pytest.approx([value], rel=1e-4), name + rule
+    assert 0.2 < found[f"{prior}: ACC known"][0] < 1
+    assert abs(found[f"{prior}: NLPD known"] / found[f"{prior}: NLPD known mean-probability"] - 1)[0] > 1e-3
+    bins = np.ceil(known.mean_of.max(-1) * 15)
+    gaps = (known.mean_of.argmax(-1) == known.y) - known.mean_of.max(-1)
+    assert found[f"{prior}: ECE known"] == pytest.approx(
+        [sum(abs(gaps[bins == b].sum()) for b in range(16)) / 20], rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("prior", ["matern32", "relu"])
+def test_scores_against_scikit_learn(prior):
+    found, (known, unknown) = cifar10.run(replace(SMALL, prior=prior)), of_samples(trained(prior))
+    truth = np.repeat([0, 1], 20)
+    for name in SCORES:
+        inside, outside = getattr(known, name), getattr(unknown, name)
+        both = np.concatenate([inside, outside])
+        accepted = (outside <= np.sort(inside)[18]).mean()  # 19 of 20 are 95 %
+        assert found[f"{prior}: AUROC {name}"] == pytest.approx([roc_auc_score(truth, both)]), name
+        assert found[f"{prior}: AUPR {name}"] == pytest.approx([average_precision_score(truth, both)]), name
+        assert found[f"{prior}: FPR95 {name}"] == pytest.approx([accepted]), name
+    assert len({found[f"{prior}: AUROC {name}"].item() for name in SCORES}) > 1
+
+
+@pytest.mark.parametrize("name", ["std", "entropy"])
+def test_histograms_count_every_image(name):
+    found, groups = cifar10.run(replace(SMALL, prior="erf")), of_samples(trained("erf"))
+    (edges,) = found[f"erf: {name} edges"]
+    values = [getattr(group, name) for group in groups]
+    assert edges[0] == 0 and edges[-1] == pytest.approx(max(np.quantile(v, 0.99) for v in values))
+    np.testing.assert_allclose(np.diff(edges), edges[-1] / 40, rtol=1e-9)
+    for group, scores in zip(("known", "unknown"), values, strict=True):
+        (counts,) = found[f"erf: {name} {group}"]
+        assert counts.sum() == 20 and counts.shape == (40,)
+        expected = Counter(np.minimum(scores // edges[1], 39).astype(int))
+        assert counts.tolist() == [expected[i] for i in range(40)]
+    assert max(v.max() for v in values) > edges[-1], "and what is beyond the last edge"
+
+
+@pytest.mark.parametrize("prior", ["matern52", "relu"])
+def test_the_images_at_the_ends(prior):
+    found, (known, unknown) = cifar10.run(replace(SMALL, prior=prior)), of_samples(trained(prior))
+    for name, group, order in (("known", known, np.argsort(-known.std)), ("unknown", unknown, np.argsort(unknown.std))):
+        (ends,), (pixels,) = found[f"{prior}: ends {name}"], found[f"{prior}: pixels {name}"]
+        first = order[:7]
+        assert ends.shape == (7, 4) and ends[:, 0].tolist() == group.places[first].tolist()
+        assert ends[:, 1].tolist() == group.y[first].tolist()
+        assert ends[:, 2].tolist() == group.at_mean[first].argmax(-1).tolist()
+        np.testing.assert_allclose(ends[:, 3], group.at_mean[first].max(-1), rtol=1e-4)
+        assert pixels.dtype == np.uint8 and np.array_equal(pixels, IMAGES.x_test[ends[:, 0]].numpy())
+    assert (found[f"{prior}: ends known"][..., 1] < 5).all() and (found[f"{prior}: ends unknown"][..., 1] >= 5).all()
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_the_prior_is_restored_where_it_decays(prior):
+    found = cifar10.run(replace(SMALL, prior=prior, epochs=1))
+    local = prior in ("rbf", "matern52", "matern32", "matern12")
+    rows = {prior, f"{prior} restored"} if local else {prior}
+    assert {name.split(": ")[0] for name in found} == rows
+    names = {row: {name.split(": ")[1] for name in found if name.startswith(f"{row}: ")} for row in rows}
+    rules = [f"{name}{rule}" for rule in ("", " mean-probability") for name in ("ACC known", "NLPD known")]
+    rules += [f"{name} unknown{rule}" for rule in ("", " mean-probability") for name in ("NLPD", "clipped")]
+    drawn = [f"{name} {of}" for name in ("std", "entropy") for of in ("edges", "known", "unknown")]
+    ends = [f"{name} {group}" for name in ("ends", "pixels") for group in ("known", "unknown")]
+    scores = [f"{metric} {score}" for metric in ("AUROC", "AUPR", "FPR95") for score in SCORES]
+    assert all(of == {*rules, *drawn, *ends, *scores, "ECE known"} for of in names.values())
+    assert all(array.shape[0] == 1 and not np.isnan(array.astype(float)).any() for array in found.values())
+
+
+def test_restoring_the_prior_changes_the_spread_and_not_the_mean():
+    found, split = cifar10.run(replace(SMALL, prior="matern32")), small_features()
+    for name in ("ACC known", "NLPD known", "NLPD unknown"):
+        assert found[f"matern32 restored: {name}"] == pytest.approx(found[f"matern32: {name}"], rel=1e-6)
+    model = calibrate_prior(trained("matern32"), split.x_train)
+    known, unknown = of_samples(model)
+    assert len(known.samples) == 70, "the prior is sampled too"
+    for name, nlpd in {
+        "NLPD known": -np.log(known.mean_of[np.arange(20), known.y]).mean(),
+        "NLPD unknown": -np.log(5 / 4 * (1 - unknown.mean_of.max(-1))).mean(),
+    }.items():
+        assert found[f"matern32 restored: {name} mean-probability"] == pytest.approx([nlpd], rel=1e-4)
+    assert found["matern32: NLPD unknown mean-probability"] > 1.001 * nlpd, "it is a little less sure"
+    inside, outside = (
+        predict(model, split.x_test[r], MCDropout(10)).std() for r in (split.y_test < 5, split.y_test > 4)
+    )
+    expected = roc_auc_score(np.repeat([0, 1], 20), torch.cat([inside, outside]).numpy())
+    assert found["matern32 restored: AUROC std"] == pytest.approx([expected])
+    assert found["matern32 restored: std edges"][0, -1] > found["matern32: std edges"][0, -1]
+
+
+@pytest.mark.parametrize("prior", ["matern52", "relu", "step surrogate", "matern52 learnable"])
+def test_seeds_together_are_the_seeds_alone(prior):
+    together = cifar10.run(replace(SMALL, prior=prior, seeds=(3, 1)))
+    for k, seed in enumerate((3, 1)):
+        alone = cifar10.run(replace(SMALL, prior=prior, seeds=(seed,)))
+        assert alone.keys() == together.keys()
+        for name, value in alone.items():
+            assert together[name].shape == (2, *value.shape[1:]) and value.shape[0] == 1
+            np.testing.assert_allclose(together[name][k], value[0], rtol=1e-3, atol=1e-6, err_msg=name)
+    nlpd = together[f"{prior}: NLPD known"]
+    assert nlpd[0] != pytest.approx(nlpd[1], rel=1e-3)
+    known, _ = of_samples(trained(prior, seed=3))
+    assert nlpd[0] == pytest.approx(-np.log(known.at_mean[np.arange(20), known.y]).mean(), rel=1e-3)
+
+
+# Report
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Both settings, three activations, two seeds each, in files of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trunk, "features", small_features)
+        patch.setattr(trunk, "images_of", lambda setting: IMAGES)
+        configs = [
+            replace(SMALL, setting=setting, prior=prior, seeds=(seed,), epochs=2)
+            for setting in ("paper", "strict")
+            for prior in ("matern52", "relu", "step surrogate")
+            for seed in (0, 1)
+        ]
+        return [(config, cifar10.run(config)) for config in configs]
+
+
+@pytest.fixture(scope="module")
+def section(results):
+    return cifar10.report(results)
+
+
+LABELS = ["Matérn-5/2", "Matérn-5/2 restored", "ReLU", "step surrogate"]
+
+
+def test_tables_compare_with_the_paper_where_it_has_the_same(section):
+    assert [table.caption.split(";")[0] for table in section.tables] == [
+        *["The trunk was trained on all ten classes"] * 3,
+        *["The trunk was trained on the five known classes"] * 3,
+    ]
+    assert all("mean and std over 2 seeds" in table.caption for table in section.tables)
+    with_paper = {}
+    for number, table in enumerate(section.tables):
+        assert [row[0] for row in table.rows] == LABELS
+        for row in table.rows:
+            for column, cell in zip(table.columns[1:], row[1:], strict=True):
+                if cell.paper:
+                    with_paper[number, row[0], column] = cell.paper.mean, cell.better
+    assert with_paper == {
+        (0, "Matérn-5/2", "ACC known"): (0.974, 1),
+        (0, "Matérn-5/2", "NLPD known"): (0.11, -1),
+        (0, "Matérn-5/2", "NLPD unknown"): (0.754, -1),
+        (0, "ReLU", "ACC known"): (0.973, 1),
+        (0, "ReLU", "NLPD known"): (0.181, -1),
+        (0, "ReLU", "NLPD unknown"): (float("inf"), -1),
+    }
+
+
+def test_tables_have_every_number(results, section):
+    by_setting = {setting: section.tables[3 * i : 3 * i + 3] for i, setting in enumerate(("paper", "strict"))}
+    rows = dict(zip(("matern52", "matern52 restored", "relu", "step surrogate"), range(4), strict=True))
+    for setting, tables in by_setting.items():
+        for row, number in rows.items():
+            arrays = [a for c, a in results if (c.setting, c.prior) == (setting, row.removesuffix(" restored"))]
+            cells = {c: cell for t in tables for c, cell in zip(t.columns[1:], t.rows[number][1:], strict=True)}
+            assert len(cells) == 3 + 4 + 3 * 5
+            for metric, cell in cells.items():
+                name = metric.replace("mutual information", "mutual_information").replace("max p", "max_p")
+                values = [a[f"{row}: {name}"].item() for a in arrays]
+                assert (cell.mean, cell.std) == pytest.approx((np.mean(values), np.std(values))), (row, metric)
+
+
+def test_infinity_is_shown(results, section):
+    for text in (render_markdown([section]), render_html([section], [])):
+        assert "∞" in text and "0.754" in text
+    assert r"$\infty$" in render_latex([section])
+    alone = cifar10.report([(config, arrays) for config, arrays in results if config.prior == "relu"])
+    assert "∞" in render_markdown([alone])  # the only number of the paper in its column
+
+
+def test_records_have_each_number_once(results, section):
+    lines = list(csv.DictReader(render_csv(section).splitlines()))
+    assert list(lines[0]) == ["setting", "prior", "metric", "mean", "std"]
+    keys = [(line["setting"], line["prior"], line["metric"]) for line in lines]
+    assert len(set(keys)) == len(keys) == 2 * 4 * (3 + 4 + 3 * 5)
+    for setting, prior, metric in (
+        ("strict", "matern52 restored", "AUROC mutual_information"),
+        ("paper", "relu", "ECE known"),
+    ):
+        values = [
+            arrays[f"{prior}: {metric}"].item()
+            for config, arrays in results
+            if config.setting == setting and config.prior == prior.removesuffix(" restored")
+        ]
+        line = lines[keys.index((setting, prior, metric))]
+        assert [float(line["mean"]), float(line["std"])] == pytest.approx([np.mean(values), np.std(values)], rel=1e-5)
+
+
+def told(results, setting, changes):
+    """What the report says of a setting whose numbers are those, and else 0.6."""
+    numbers = (*cifar10_report.COMPARED, *cifar10_report.OTHERS, *cifar10_report.OOD)
+    made_up = []
+    for config, arrays in results:
+        new = {n: np.full(1, changes.get(n, 0.6)) if n.split(": ")[1] in numbers else a for n, a in arrays.items()}
+        made_up.append((config, new))
+    texts = cifar10.report(made_up).ours.split("\n\n")
+    return next(text for text in texts if text.startswith(cifar10_report.SETTINGS[setting]))
+
+
+def test_the_text_says_what_the_numbers_say(results, section):
+    assert [text.split(":")[0] for text in section.ours.split("\n\n")] == [
+        "The trunk was trained on all ten classes",
+        "The trunk was trained on the five known classes",
+    ]
+    said = told(
+        results,
+        "strict",
+        {
+            "relu: ACC known": 0.9,
+            "step surrogate: ACC known": 0.25,
+            "matern52: NLPD unknown": 0.125,
+            "matern52 restored: AUROC std": 0.875,
+            "step surrogate: AUROC entropy": 0.75,
+            "relu: AUROC std": 0.49,
+        },
+    )
+    assert "accuracy on known classes from 0.250 to 0.900." in said
+    assert "The NLPD of unknown classes is lowest with Matérn-5/2 (0.125)." in said
+    assert (
+        "told apart best with Matérn-5/2 restored by std (AUROC 0.875) and with step surrogate by entropy (AUROC 0.750)"
+    ) in said
+    assert said.endswith("upside down, below 0.5, for ReLU.")
+    assert told(results, "paper", {}).endswith("below 0.5, for no activation.")
+
+
+def test_figures_show_the_histogram_and_the_images(results, section):
+    assert list(section.figures) == list(section.captions) == ["cifar10-paper", "cifar10-strict"]
+    for setting in ("paper", "strict"):
+        figure = section.figures[f"cifar10-{setting}"]
+        file = io.BytesIO()
+        figure.savefig(file, format="svg")
+        assert b"</svg>" in file.getvalue()
+        axes = np.array(figure.axes).reshape(4, 16)
+        first = next(a for c, a in results if (c.setting, c.prior, c.seeds) == (setting, "relu", (0,)))
+        line = axes[LABELS.index("ReLU")]
+        assert line[0].get_ylabel() == "ReLU" and not line[8].axison
+        heights = [patch.get_data().values for patch in line[0].patches]
+        for height, group in zip(heights, ("known", "unknown"), strict=True):
+            np.testing.assert_allclose(height, first[f"relu: std {group}"][0] / 20)
+        for group, places in (("known", line[1:8]), ("unknown", line[9:])):
+            assert len(places) == 7
+            ends, pixels = first[f"relu: ends {group}"][0], first[f"relu: pixels {group}"][0]
+            for ax, end, image in zip(places, ends, pixels, strict=True):
+                assert np.array_equal(ax.images[0].get_array(), image.transpose(1, 2, 0))
+                true, predicted = data.CLASSES[int(end[1])], data.CLASSES[int(end[2])]
+                assert ax.get_title() == f"{true}\n{predicted} {end[3]:.2f}"
+
+
+def test_a_report_of_one_seed_and_setting(results):
+    section = cifar10.report(results[:1])
+    assert list(section.figures) == ["cifar10-paper"] and len(section.tables) == 3
+    assert all(isinstance(cell, Measured) and cell.std is None for cell in section.tables[0].rows[0][1:])
+    assert "; one seed: " in section.tables[0].caption
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("prior", ["matern52", "relu", "step surrogate", "matern52 learnable", "siren", "sincos"])
+def test_on_a_gpu(prior, monkeypatch):
+    on_cpu = small_features()
+    monkeypatch.setattr(trunk, "features", lambda setting, device, copies: on_cpu.to(device))
+    config = replace(SMALL, prior=prior, seeds=(0, 1))
+    arrays, alone = cifar10.run(config, "cuda"), cifar10.run(replace(config, seeds=(0,)), "cpu")
+    assert arrays.keys() == alone.keys()
+    for name, values in arrays.items():
+        assert values.shape[1:] == alone[name].shape[1:] and len(values) == 2, name
+    accuracy = arrays[f"{prior}: ACC known"]
+    np.testing.assert_allclose(accuracy[0], alone[f"{prior}: ACC known"][0], atol=0.25)  # another order and other masks
+
+
+@pytest.mark.parametrize("how", cifar10.TRAINED)
+def test_heads_trained_otherwise(how):
+    """The same network, on copies of the images, with steps of the learning rate, by Adam; the paper's beside it."""
+    config = replace(SMALL, setting="paper", prior=f"matern52 {how}", epochs=20)
+    arrays = cifar10.run(config)
+    copies = cifar10.COPIES if "augmented" in how else 1
+    split = small_features("paper", copies=copies if copies > 1 else 0)
+    training = Training(
+        epochs=20 // copies,
+        batch_size=config.batch_size,
+        optimizer="adam" if "L2" in how else "adamw",
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        milestones=(10 // copies,) if "steps" in how else (),
+    )
+    act = partial(paper.activation, "matern52", 1.0, code_scale=True)
+    build = lambda: StationaryHead(16, 5, hidden=32, activation=act(), dropout=0.3)
+    (model,) = train(build, split.x_train, split.y_train, training)
+    known = split.y_test < 5
+    pred = predict(model, split.x_test[known], MCDropout(config.n_samples))
+    assert arrays[f"matern52 {how}: NLPD known mean-probability"][0] == metrics.nlpd(pred, split.y_test[known])
+    assert not any("restored" in name for name in arrays)
+    alone = cifar10.report([(config, arrays)])
+    assert len(alone.tables) == 1 and f"Matérn-5/2 {how}" in alone.ours and alone.figures
+    plain = replace(config, prior="matern52")
+    section = cifar10.report([(config, arrays), (plain, cifar10.run(plain))])
+    assert len(section.tables) == 4 and [row[0] for row in section.tables[3].rows] == [f"Matérn-5/2 {how}"]
+    assert section.tables[3].rows[0][3].paper.mean == 0.754 and "trained otherwise" in section.tables[3].caption
+    assert {line["prior"] for line in section.records} == {"matern52", "matern52 restored", f"matern52 {how}"}
+
+
+@pytest.mark.parametrize("how", ["steps", "L2 steps"])
+def test_decay_in_the_gradient_empties_the_layer_before_a_step(how):
+    """Adam makes full steps of a gradient that is all decay; AdamW's decay only shrinks. So the paper's step fails."""
+    split = small_features("paper")
+    config = replace(SMALL, prior=f"step {how}", epochs=40, batch_size=8)
+    (model,) = train(partial(cifar10._head, config, split), *split.train, cifar10._training(config))
+    largest = model.hidden.weight.abs().max()
+    assert largest < 1e-6 if how == "L2 steps" else largest > 0.05
+
+
+def test_where_a_number_is_infinite(results):
+    config, arrays = results[0]
+    infinite = {name: np.full_like(a, np.inf) if name.endswith("NLPD known") else a for name, a in arrays.items()}
+    table = cifar10.report([(config, infinite), (results[1][0], results[1][1])]).tables[0]
+    assert table.rows[0][2].mean == np.inf and table.rows[0][2].std is None and table.rows[0][1].std is not None
+
+
+# The command line
+
+
+@pytest.mark.slow
+def test_from_the_command_line(tmp_path, monkeypatch):
+    """GoogLeNet itself, with random weights."""
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path / "cache"))
+    options = ["cifar10", "--scale", "smoke", "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli.app, ["run", *options])
+    assert result.exit_code == 0 and "3 done, 0 reused, 0 failed" in result.output, result.output
+    assert "3 reused" in CliRunner().invoke(cli.app, ["run", *options]).output
+    for form in ("html", "csv"):
+        result = CliRunner().invoke(cli.app, ["report", *options, "--format", form])
+        assert result.exit_code == 0, result.output
+    page = (tmp_path / "report.html").read_text()
+    assert cifar10.TITLE in page and "Generated images, untrained trunk" in page and "<svg" in page
+    assert (tmp_path / "figures" / "cifar10-generated.png").read_bytes().startswith(b"\x89PNG")
+    lines = list(csv.DictReader((tmp_path / "cifar10.csv").read_text().splitlines()))
+    found = {(line["prior"], line["metric"]): float(line["mean"]) for line in lines}
+    assert {prior for prior, _ in found} == {"matern52", "matern52 restored", "relu", "step surrogate"}
+    assert found["matern52", "ACC known"] > 0.5, "even random features tell colours apart"
+    assert re.search(r"accuracy on known classes from 0\.\d{3} to [01]\.\d{3}", page)
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,259 @@
+import math
+import re
+import shutil
+import subprocess
+from functools import cache
+from html.parser import HTMLParser
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from stationary.lab.report.content import Measured, Section, Table
+from stationary.lab.report.render import render_html, render_latex, render_markdown
+
+NASTY = (
+    """<script>alert("1")</script> <img src=x onerror='a()'> & 100 % $x_1$ | #2 {a} ~ ^ \\ `b` *c* ± é ν {{ 7*7 }}"""
+)
+COLORS = ("#d62728", "#17becf", "#8c564b")
+ENVIRONMENT = {
+    "time": "2026-11-15T17:10:55+00:00",
+    "commit": "432bc3a",
+    "python": "3.11.7",
+    "versions": {"torch": "2.13.0", "numpy": NASTY},
+    "cpu": NASTY,
+    "threads": 2,
+    "gpu": None,
+    "wall_s": 2.5,
+}
+
+
+def picture(color):
+    """Lines, letters, formulas, markers, clip paths, an image and a label that looks like markup."""
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.plot([0, 1, 2], [0, 1, 0], color=color, linewidth=6, marker="o", label='id="a" href="#b" url(#c)')
+    left.fill_between([0, 2], [0, 1], color=color)
+    left.set(title=r"$\nu = \infty$", xlabel="<b> -- & --> x")
+    left.legend()
+    right.imshow(np.arange(4).reshape(2, 2))
+    return figure
+
+
+def sections():
+    compared = Measured(0.431, 0.0071, paper=Measured(0.45, 0.008))
+    tables = (
+        Table(NASTY, (NASTY, "n", "NLPD"), ((NASTY, 768, compared), ("ReLU", 12, Measured(0.5, 0.1)), ("x", 1, None))),
+        Table("Plain", ("a", "b"), (("c", 0.25),)),
+    )
+    first = Section(
+        NASTY,
+        f"{NASTY}\n\nsecond\nparagraph",
+        NASTY,
+        {"a": picture(COLORS[0]), NASTY: picture(COLORS[1])},
+        {"a": NASTY},
+    )
+    second = Section("Second", "", "ours", {"a": picture(COLORS[2])}, {"a": "caption"}, tables)
+    return [first, second]
+
+
+@cache
+def page():
+    later = ENVIRONMENT | {"time": "2026-11-15T19:00:00+00:00", "wall_s": 120, "lockstep": 2}
+    return render_html(sections(), [ENVIRONMENT, later, ENVIRONMENT | {"gpu": "H200", "wall_s": 7200}])
+
+
+class Elements(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+# Numbers
+
+
+def shown(*cells):
+    """The body of a table with one column, as Markdown shows it."""
+    text = render_markdown([Section("t", "", "", tables=(Table("c", ("v",), tuple((cell,) for cell in cells)),))])
+    return [line.strip("| ") for line in text.splitlines()[6:]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "texts"),
+    [
+        ((1, 45222, -3), ["1", "45,222", "−3"]),
+        ((0.5, 0.123456, -0.2), ["0.500", "0.123", "−0.200"]),
+        ((12.3456, 1234.5), ["12.3", "1234.5"]),
+        ((0.5, 0.25, 1e-9, 1e12, 0.0), ["0.500", "0.250", "1.0e−09", "1.0e+12", "0.000"]),
+        ((math.inf, -math.inf, math.nan, 0.5, None), ["∞", "−∞", "nan", "0.500", "–"]),
+        ((Measured(0.56043, 0.035), Measured(0.99969, 0.00083)), ["0.560 ± 0.035", "1.000 ± 0.001"]),
+        ((Measured(0.25), Measured(0.5)), ["0.250", "0.500"]),
+        ((Measured(np.float32(0.25), np.float32(0.012)),), ["0.250 ± 0.012"]),
+        ((np.float32(0.25), np.float64(0.5)), ["0.250", "0.500"]),
+    ],
+)
+def test_numbers_are_readable(cells, texts):
+    assert shown(*cells) == texts
+
+
+def test_beside_the_paper_numbers_have_the_digits_that_it_prints():
+    cells = (
+        Measured(0.43123, 0.00682, Measured(0.45, 0.008)),
+        Measured(0.46612, 0.00682, Measured(0.45, 0.008)),
+        Measured(0.99831, 0.0001, Measured(0.998, 0.0)),
+        Measured(0.7),
+    )
+    assert [row.split(" | ") for row in shown(*cells)] == [
+        ["0.431 ± 0.007", "0.450 ± 0.008", "**−2.3**"],
+        ["0.466 ± 0.007", "0.450 ± 0.008", "**+2.0**"],
+        ["0.998 ± 0.000", "0.998 ± 0.000", "–"],
+        ["0.700", "–", "–"],
+    ]
+
+
+def test_measured_over_values():
+    measured = Measured.over(np.array([1.0, 2.0, 3.0]), Measured(1.0, 0.5))
+    assert (measured.mean, measured.std) == pytest.approx((2, math.sqrt(2 / 3)))
+    assert measured.difference == pytest.approx(2)
+    assert Measured(1.0).difference is None and Measured(1.0, 1.0, Measured(1.0)).difference is None
+
+
+def test_what_is_better_than_the_paper_is_marked_as_such():
+    published = Measured(0.5, 0.01)
+    cells = [Measured(0.4, 0.01, published, better) for better in (-1, 0, 1)] + [Measured(0.49, 0.01, published, -1)]
+    table = Table("caption", ("a",), tuple((cell,) for cell in cells))
+    html = render_html([Section("title", "paper", "ours", tables=(table,))], [])
+    assert html.count("<strong") == 3 and html.count('<strong class="better">') == 1
+
+
+def test_a_row_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="rows must have 2 cells"):
+        Table("caption", ("a", "b"), (("c", 1), ("d",)))
+
+
+# HTML
+
+
+def test_page_needs_nothing_else():
+    html = page()
+    for tag, attributes in Elements(html).found:
+        assert tag not in ("script", "link", "iframe", "img", "object", "base")
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href", "srcset", "action"):
+            target = attributes.get(name, "#")
+            assert target.startswith(("#", "data:image/png;base64,")) or tag == "a", (tag, target)
+    assert not re.search(r"@import|url\((?!#)", html)
+
+
+def test_ids_are_unique_and_references_lead_somewhere():
+    html = page()
+    elements = Elements(html).found
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids)) > 50
+    references = re.findall(r"url\(#([^)]+)\)", html)
+    for _, attributes in elements:
+        targets = [attributes.get(name, "") for name in ("href", "xlink:href")]
+        references += [target[1:] for target in targets if target.startswith("#")]
+        references += attributes.get("aria-labelledby", "").split()
+    assert len(references) > 50 and set(references) <= set(ids)
+
+
+def test_what_comes_from_results_is_text():
+    elements = Elements(page())
+    flat = " ".join(NASTY.split())
+    assert elements.text.count(flat) >= 8, "title, contents, paper, ours, captions, table, provenance"
+    assert "second paragraph" in elements.text
+    assert sum(tag == "svg" for tag, _ in elements.found) == 3
+    assert sum(tag == "table" for tag, _ in elements.found) == 2
+
+
+def test_same_input_same_page():
+    same = sections()
+    assert (
+        render_html(same, [ENVIRONMENT]) == render_html(same, [ENVIRONMENT]) == render_html(sections(), [ENVIRONMENT])
+    )
+
+
+def test_runs_of_one_environment_are_one_entry():
+    lists = re.findall(r"<dl>(.*?)</dl>", page(), flags=re.DOTALL)
+    facts = [dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text)) for text in lists]
+    assert [fact["Runs"] for fact in facts] == ["2", "1"]
+    assert facts[0]["Finished"] == "2026-11-15T17:10:55+00:00 to 2026-11-15T19:00:00+00:00"
+    assert [fact["Wall time"] for fact in facts] == ["62.5 s", "2 h"]
+    assert "GPU" not in facts[0] and facts[1]["GPU"] == "H200"
+    assert "torch 2.13.0" in facts[0]["Versions"]
+    assert "No stored runs" in render_html([], [])
+
+
+# Markdown and LaTeX
+
+
+def test_markdown_has_whole_rows():
+    text = render_markdown(sections())
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    pipes = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
+    assert pipes == [6] * 5 + [3] * 3
+    assert "<script" not in text.replace("\\<", "") and "## Second" in text and "{{ 7\\*7 }}" in text
+
+
+def test_latex_has_whole_rows():
+    text = render_latex(sections())
+    assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 2
+    assert "\\multicolumn{3}{c}{NLPD}" in text and "0.431 $\\pm$ 0.007 & 0.450 $\\pm$ 0.008 & \\textbf{$-$2.4}" in text
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    rows = [line for line in body.splitlines() if line.endswith("\\\\")]
+    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [2, 4, 4, 4, 4, 1, 1]
+    plain = re.sub(r"\\[&%$#_{}\\]", "", body)
+    assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
+    assert not re.search(r"[%#_^~]", plain.replace("$^2$", ""))
+
+
+# In a browser
+
+
+def browse(path, *flags):
+    """Chromium's output for a page, and what the page's console says."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += ["--no-first-run", "--hide-scrollbars", "--enable-logging=stderr", f"--user-data-dir={path}.profile"]
+    done = subprocess.run(
+        [*command, *flags, path.as_uri()], check=True, capture_output=True, timeout=120, encoding="utf-8"
+    )
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.chromium
+def test_every_figure_is_in_the_page_and_the_console_is_silent(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page(), encoding="utf-8")
+    dom, console = browse(path, "--dump-dom")
+    assert console == []
+    drawings = [attributes for tag, attributes in Elements(dom).found if tag == "svg"]
+    assert len(drawings) == 3
+    path.write_text(page().replace("<main>", "<main><img src='https://example.org/x.png'>"), encoding="utf-8")
+    assert any("Content Security Policy" in line for line in browse(path, "--dump-dom")[1]), "errors would be seen"
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize(("scheme", "background"), [("light", 0xFD), ("dark", 0x15)])
+@pytest.mark.parametrize("width", [1400, 400])
+def test_page_renders(scheme, background, width, tmp_path):
+    path, screenshot = tmp_path / "report.html", tmp_path / "screen.png"
+    path.write_text(page(), encoding="utf-8")
+    setting = f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"
+    browse(path, f"--screenshot={screenshot}", f"--window-size={width},5000", setting)
+    pixels = matplotlib.image.imread(screenshot)[..., :3]
+    assert pixels.shape[1] == width
+    assert pixels[-1, 0, 0] * 255 == pytest.approx(background, abs=1)
+    dimmed = 1 if scheme == "light" else 0.9  # figures stay on a light card
+    for color in COLORS:
+        wanted = [dimmed * int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        assert (abs(pixels - wanted).max(-1) < 0.03).sum() > 500, f"the figure in {color} is missing"

@@ -1,0 +1,72 @@
+"""The integrals against the sum over all masks, and against brute-force quadrature."""
+
+import itertools
+
+import pytest
+import torch
+
+from stationary.theory import logistic
+
+
+def values(d):
+    """sigmoid(d), the entropy of that coin, and log 2 cosh(d / 2), each as one would type it."""
+    p, q = torch.sigmoid(d), torch.sigmoid(-d)
+    return p, torch.special.entr(p) + torch.special.entr(q), torch.logaddexp(d / 2, -d / 2)
+
+
+@pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("scale", [0.01, 1.0, 5.0, 40.0])
+def test_dropout_against_every_mask(drop, scale):
+    hidden, n = 11, 6
+    offset = scale * torch.randn(n, dtype=torch.float64)
+    weights = scale * torch.randn(n, hidden, dtype=torch.float64)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=hidden)), dtype=torch.float64)
+    chance = (masks * (1 - drop) + (1 - masks) * drop).prod(1)
+    logits = offset[:, None] + weights @ masks.T / (1 - drop)
+    result = logistic.of_dropout(offset, weights, drop, torch.zeros(n))
+    for got, value in zip(result, values(logits), strict=True):
+        torch.testing.assert_close(got, value @ chance, rtol=1e-13, atol=1e-12)
+
+
+def test_dropout_with_a_gaussian_part_against_quadrature():
+    drop, variance = 0.3, torch.tensor([0.0, 0.5, 9.0], dtype=torch.float64)
+    weights, offset = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=torch.float64)
+    chance = (masks * (1 - drop) + (1 - masks) * drop).prod(1)
+    z = torch.linspace(-12, 12, 4001, dtype=torch.float64)  # the trapezoidal rule is exact for such functions
+    density = torch.exp(-z.square() / 2) / torch.exp(-z.square() / 2).sum()
+    logits = (offset[:, None] + weights @ masks.T / (1 - drop))[..., None] + variance.sqrt()[:, None, None] * z
+    result = logistic.of_dropout(offset, weights, drop, variance)
+    for got, value in zip(result, values(logits), strict=True):
+        torch.testing.assert_close(got, value @ density @ chance, rtol=0, atol=1e-12)
+
+
+def test_gaussian_against_quadrature():
+    mean = torch.tensor([0.0, 0.3, -4.0, 30.0, -500.0, 2.0], dtype=torch.float64)
+    variance = torch.tensor([1.0, 0.0, 9.0, 400.0, 4.0, 1e4], dtype=torch.float64)
+    z = torch.linspace(-12, 12, 200_001, dtype=torch.float64)
+    density = torch.exp(-z.square() / 2) / torch.exp(-z.square() / 2).sum()
+    logits = mean[:, None] + variance.sqrt()[:, None] * z
+    for accuracy, tolerance in ((1e-8, 1e-7), (1e-14, 1e-11)):
+        result = logistic.of_gaussian(mean, variance, accuracy)
+        for got, value in zip(result, values(logits), strict=True):
+            torch.testing.assert_close(got, value @ density, rtol=1e-13, atol=tolerance)
+
+
+def test_rows_do_not_influence_each_other():
+    """Rows share nodes chosen for the widest of them; the answers agree to the accuracy all the same."""
+    weights = torch.randn(40, 9, dtype=torch.float64) * torch.logspace(-3, 2, 40, dtype=torch.float64)[:, None]
+    offset, zero = torch.randn(40, dtype=torch.float64), torch.zeros(40)
+    together = logistic.of_dropout(offset, weights, 0.2, zero)
+    for i in range(0, 40, 7):
+        alone = logistic.of_dropout(offset[i : i + 1], weights[i : i + 1], 0.2, zero[:1])
+        for a, b in zip(together, alone, strict=True):
+            torch.testing.assert_close(a[i : i + 1], b, rtol=1e-12, atol=1e-12)
+
+
+def test_where_every_row_is_sure_or_nothing_is_known():
+    """No row is left to integrate: certainty, and NaN for what is not a number."""
+    offset = torch.tensor([200.0, -200.0, float("nan")], dtype=torch.float64)
+    result = logistic.of_dropout(offset, torch.ones(3, 4, dtype=torch.float64), 0.2, torch.zeros(3))
+    torch.testing.assert_close(result.probability[:2], torch.tensor([1.0, 0.0], dtype=torch.float64))
+    assert result.probability[2].isnan() and result.entropy[:2].tolist() == [0.0, 0.0]

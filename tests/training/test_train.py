@@ -1,0 +1,776 @@
+"""The training loop: lockstep equals alone, to rounding; weights, schedules and stops do what they say."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import stationary as st
+from stationary.nn.masks import Noise
+from stationary.training import Group, train
+from stationary.training._cuda_graph import Replayed, _Aligned, can_be_replayed
+from stationary.training._members import Data, Members
+from stationary.training.train import _checked, _optimizer
+
+QUICK = st.Training(epochs=6, batch_size=16, learning_rate=0.01)
+
+
+def classes(n=90, dtype=torch.float64):
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    return x, (x[:, 0] * x[:, 1] > 0).long() + (x[:, 2] > 1)
+
+
+def line(n=50, noise=0.1):
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(n, 1, generator=generator, dtype=torch.float64)
+    return x, 2 * x - 1 + noise * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+
+
+def mlp(dropout=0.3):
+    return st.MLP(3, 3, hidden=(12, 8), dropout=dropout).double()
+
+
+def deep_dropout():
+    """Dropout at several places, of several kinds, one of them called twice."""
+    twice = nn.Dropout(0.1)
+    layers = [nn.Linear(3, 8), nn.SELU(), nn.AlphaDropout(0.2), twice, nn.Linear(8, 8), st.Matern(), twice]
+    return nn.Sequential(*layers, nn.Linear(8, 3)).double()
+
+
+def convolutional():
+    trunk = [nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 6, 3, padding=1), nn.ReLU(), nn.Dropout1d(0.3), nn.Flatten()]
+    return nn.Sequential(*trunk, nn.Linear(18, 3)).double()
+
+
+def learnable():
+    """Scalar parameters, a frozen layer, a constant buffer and tied weights."""
+    model = nn.Sequential(nn.Linear(3, 3), st.Matern(1.5, learnable=True), nn.Linear(3, 3), nn.Linear(3, 3)).double()
+    model[0].requires_grad_(False)
+    model[3].weight = model[2].weight
+    model.register_buffer("constant", torch.ones(2))
+    return model
+
+
+class Noisy(nn.Module):
+    """Draws random numbers of its own, which no one passes in."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3).double()
+
+    def forward(self, x):
+        return self.linear(F.dropout(x, 0.2, self.training))
+
+
+def batchnorm():
+    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)).double()
+
+
+def assert_same(a, b, rtol=1e-9):
+    assert a.state_dict().keys() == b.state_dict().keys()
+    for name, value in a.state_dict().items():
+        torch.testing.assert_close(value, b.state_dict()[name], rtol=rtol, atol=rtol)
+
+
+def differ(a, b):
+    return any(not torch.equal(v, b.state_dict()[k]) for k, v in a.state_dict().items() if v.is_floating_point())
+
+
+# Lockstep
+
+
+@pytest.mark.parametrize("build", [mlp, deep_dropout, convolutional, learnable, batchnorm, Noisy])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},  # 90 = 5 * 16 + 10: the last batch is odd
+        {"optimizer": "sgd", "nesterov": True, "weight_decay": 0.01, "milestones": (2, 4)},
+        {"patience": 1, "learning_rate": 0.1, "epochs": 12, "validation_fraction": 0.3},
+        {"batch_size": None, "epochs": 20},
+    ],
+    ids=["adam", "sgd", "patience", "full-batch"],
+)
+def test_lockstep_equals_alone(build, options):
+    training, data = replace(QUICK, **options), classes()
+    together = train(build, *data, training, n_members=3)
+    for k, member in enumerate(together):
+        (alone,) = train(build, *data, replace(training, seed=training.seed + k))
+        assert_same(member, alone)
+    assert differ(together[0], together[1])
+
+
+def test_members_stop_one_by_one():
+    """The case above has teeth only if the members' patience ends at different epochs, before the last."""
+    training = replace(QUICK, patience=1, learning_rate=0.1, epochs=12, validation_fraction=0.3)
+    epochs = [[], [], []]
+    for seed, seen in enumerate(epochs):
+        train(mlp, *classes(), replace(training, seed=seed), progress=lambda epoch, *_: seen.append(epoch))
+    ends = [seen[-1] for seen in epochs]
+    assert len(set(ends)) > 1 and min(ends) < 12, ends
+
+
+def test_lockstep_with_validation_data_and_weights():
+    x, y = classes()
+    weight = torch.rand(90, dtype=torch.float64) * (torch.arange(90) % 4 > 0)
+    options = {"sample_weight": weight, "validation": classes(40)}
+    training = replace(QUICK, patience=2, epochs=10)
+    together = train(mlp, x, y, training, n_members=2, **options)
+    for k, member in enumerate(together):
+        assert_same(member, train(mlp, x, y, replace(training, seed=k), **options)[0])
+
+
+class Scaled(nn.Module):
+    """y = scale weight x: gradient descent is unstable for a large scale."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.scale * self.weight * x
+
+
+def test_a_member_that_has_stopped_may_diverge_without_harm():
+    x, _ = line()
+    scales = iter([100.0, 1.0])
+    training = st.Training("mse", 300, None, "sgd", 0.05, momentum=0.0, patience=3)
+    losses = []
+    wild, tame = train(
+        lambda: Scaled(next(scales)), x, 2 * x, training, n_members=2, validation=(x, 2 * x),
+        progress=lambda epoch, *_: losses.append(epoch),
+    )  # fmt: skip
+    assert tame.weight.item() == pytest.approx(2.0, rel=1e-6)
+    assert wild.weight.isfinite() and len(losses) > 150  # (0.05 * 2e4)^150 is beyond the number range
+
+
+def test_networks_that_need_their_own_pass_are_found():
+    found = {}
+    for build in (mlp, deep_dropout, learnable, batchnorm, Noisy):
+        members = Members([build] * 2, [0, 1], torch.device("cpu"), loss="cross_entropy")
+        found[build.__name__] = members.run_as_one(classes()[0][:16])
+    assert found == {"mlp": True, "deep_dropout": True, "learnable": True, "batchnorm": False, "Noisy": False}
+
+
+class Sampled(nn.Module):
+    """A loss of its own, that needs noise: the mean over samples of what the outputs become with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.noise = mlp(), Noise(4)
+        self.register_buffer("scale", torch.tensor(0.1, dtype=torch.float64))
+
+    def losses(self, x, y):
+        outputs = self.net(x)
+        samples = outputs + self.scale * self.noise(outputs)
+        return F.cross_entropy(samples.flatten(0, 1), y.repeat(4), reduction="none").view(4, -1).mean(0)
+
+
+def folds():
+    """Three sets of different sizes, all of six batches of 16."""
+    return [classes(n)[0] + k for k, n in enumerate((90, 89, 92))], [classes(n)[1] for n in (90, 89, 92)]
+
+
+def replay(builds, x, y, training):
+    """What ``train`` does with folds on a GPU, without the graph."""
+    parts = [_checked(*one, training.loss) for one in zip(x, y, strict=True)]
+    seeds = range(training.seed, training.seed + len(x))
+    members = Members(builds, seeds, torch.device("cpu"), loss=training.loss, precision=training.precision)
+    assert can_be_replayed(members, x[0][:16])
+    steps = Replayed(members, Data.joined(parts), 16, capture=False)
+    optimizer = _optimizer(training, members.parameters)
+    losses = [steps.train(optimizer) for _ in range(training.epochs)]
+    return members.finished([{}] * len(x)), losses
+
+
+@pytest.mark.parametrize("build", [mlp, convolutional, learnable, Sampled])
+def test_replayed_folds_equal_each_fold_alone(build):
+    """Masks come in another order than in the plain loop, so alone is replayed too."""
+    training, (x, y) = replace(QUICK, loss="own" if build is Sampled else "cross_entropy"), folds()
+    together, losses = replay([build] * 3, x, y, training)
+    for k in range(3):
+        alone, loss = replay([build], x[k : k + 1], y[k : k + 1], replace(training, seed=k))
+        assert_same(together[k], alone[0])
+        assert [epoch[k] for epoch in losses] == pytest.approx([epoch[0] for epoch in loss])
+
+
+def test_replayed_equals_the_plain_loop():
+    """Without dropout both draw the same order."""
+    training, (x, y) = replace(QUICK, optimizer="sgd", learning_rate=0.1), folds()
+    build = lambda: mlp(dropout=0.0)
+    together, _ = replay([build] * 3, x, y, training)
+    for a, b in zip(together, train(build, x, y, training), strict=True):
+        assert_same(a, b)
+
+
+def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
+    """Also where only some steps are drawn ahead."""
+    monkeypatch.setattr("stationary.training._cuda_graph.DRAWN_BYTES", 2 * 16 * 8)
+    seen = []
+    parts = [_checked(*classes(), "cross_entropy")]
+    members = Members([mlp], [0], torch.device("cpu"), loss="cross_entropy")
+    steps = Replayed(members, Data.joined(parts), 16, capture=False)
+    assert steps.ahead == 2
+    optimizer, inner = _optimizer(QUICK, members.parameters), steps._outputs
+
+    def outputs(parameters, buffers, x):
+        seen.append(steps.drawn[0][steps.number % steps.ahead])
+        return inner(parameters, buffers, x)
+
+    steps._outputs = outputs
+    steps.train(optimizer)
+    steps.train(optimizer)
+    assert len(seen) == 12 and len({tuple(mask.flatten().tolist()) for mask in seen}) == 12
+    assert torch.stack(seen).double().mean().item() == pytest.approx(0.7, abs=4 * (0.21 / (12 * 16 * 8)) ** 0.5)
+
+
+def test_a_dropout_that_is_called_twice_is_not_replayed():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.dropout = nn.Linear(3, 8), nn.Linear(8, 3), nn.Dropout(0.5)
+
+        def forward(self, x):
+            return self.second(self.dropout(self.first(self.dropout(x))))
+
+    members = Members([Twice] * 2, [0, 1], torch.device("cpu"), loss="cross_entropy")
+    assert not can_be_replayed(members, torch.zeros(4, 3))
+
+
+def test_folds_are_members_with_their_own_data_and_network():
+    x, y = folds()
+    widths = [6, 7, 8]
+    builds = [lambda width=width: st.MLP(3, 3, hidden=(width,)).double() for width in widths]
+    together = train(builds, x, y, QUICK)
+    for k, member in enumerate(together):
+        assert_same(member, train(builds[k], x[k], y[k], replace(QUICK, seed=k))[0])
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_a_loss_of_the_networks_own(n_members):
+    together = train(Sampled, *classes(), replace(QUICK, loss="own"), n_members=n_members)
+    (alone,) = train(Sampled, *classes(), replace(QUICK, loss="own", seed=n_members - 1))
+    assert_same(together[-1], alone)
+    assert differ(alone, Sampled())
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_bfloat16_trains_nearly_as_well(n_members):
+    """8 bits: the outputs of a trained network differ by some per cent."""
+    x, y = classes(dtype=torch.float32)
+    build = lambda: st.MLP(3, 3, hidden=(12, 8), dropout=0.0)
+    exact = train(build, x, y, QUICK, n_members=n_members)
+    rounded = train(build, x, y, replace(QUICK, precision="bfloat16"), n_members=n_members)
+    for a, b in zip(exact, rounded, strict=True):
+        assert b(x).dtype == torch.float32
+        error = (a(x) - b(x)).norm() / a(x).norm()
+        assert 0 < error < 0.05
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("n_in", [3, 8])
+def test_aligned_products_are_the_same(n_in, bias):
+    linear = nn.Linear(n_in, 9, bias=bias).double()
+    aligned, x = _Aligned(linear, torch.float64), torch.randn(5, n_in, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(aligned(x), linear(x))
+    inputs = [x, *linear.parameters()]
+    for a, b in zip(*(torch.autograd.grad(f(x).square().sum(), inputs) for f in (aligned, linear)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_groups_scale_rate_and_decay():
+    training = st.Training(
+        epochs=1, batch_size=None, optimizer="sgd", momentum=0.0, learning_rate=0.1, weight_decay=0.5
+    )
+    x, y = classes()
+    build = lambda: mlp(dropout=0.0)
+    before = dict(build_seeded(build).named_parameters())
+    (plain,) = train(build, x, y, replace(training, weight_decay=0.0))
+    groups = (Group("head.output", rate=0.0), Group("head", decay=0.0), Group("trunk", rate=0.5))
+    (grouped,) = train(build, x, y, replace(training, groups=groups))
+    plain, grouped = dict(plain.named_parameters()), dict(grouped.named_parameters())
+    step = {name: plain[name] - before[name] for name in before}
+    for name, value in grouped.items():
+        if name.startswith("head.output"):
+            expected = before[name]
+        elif name.startswith("head"):
+            expected = plain[name]
+        else:
+            expected = before[name] + 0.5 * (step[name] - 0.1 * 0.5 * before[name])
+        torch.testing.assert_close(value, expected)
+    with pytest.raises(ValueError, match="no parameter's name starts with 'tail'"):
+        train(build, x, y, replace(training, groups=(Group("tail"),)))
+
+
+def build_seeded(build, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build()
+
+
+def test_diverged_members_are_kept_on_request():
+    x = torch.ones(8, 1, dtype=torch.float64)
+    training = st.Training(loss="mse", epochs=200, optimizer="sgd", momentum=0.0, learning_rate=0.1, batch_size=None)
+    scales = iter((1.0, 1e3, 1.0, 1e3))
+    build = lambda: Scaled(next(scales))
+    tame, wild = train(build, x, 2 * x, training, n_members=2, keep_diverged=True)
+    assert tame.weight.item() == pytest.approx(2.0) and not wild.weight.isfinite()
+    with pytest.raises(RuntimeError, match="no longer finite"):
+        train(build, x, 2 * x, training, n_members=2)
+
+
+# Randomness
+
+
+@pytest.mark.parametrize("build", [mlp, Noisy, batchnorm])
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_global_random_state_is_untouched(build, n_members):
+    before = torch.get_rng_state()
+    train(build, *classes(), replace(QUICK, epochs=2, patience=1, validation_fraction=0.2), n_members=n_members)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("build", [mlp, Noisy])
+def test_seed_decides(build):
+    runs = []
+    for global_seed, seed in ((0, 5), (1, 5), (1, 6)):
+        torch.manual_seed(global_seed)
+        runs.append(train(build, *classes(), replace(QUICK, seed=seed))[0])
+    assert not differ(runs[0], runs[1]) and differ(runs[1], runs[2])
+
+
+def test_initialisation_is_that_of_the_seed():
+    (model,) = train(mlp, *classes(), replace(QUICK, epochs=1, learning_rate=1e-12, seed=3))
+    torch.manual_seed(3)
+    assert_same(model, mlp(), rtol=1e-10)
+
+
+# What is minimised
+
+
+def by_hand(build, x, y, training, loss, optimizer=None):
+    """Full-batch training without dropout, as in any tutorial."""
+    torch.manual_seed(training.seed)
+    model = build()
+    optimizer = optimizer or (lambda p: torch.optim.SGD(p, training.learning_rate, momentum=training.momentum))
+    step = optimizer(model.parameters())
+    for _ in range(training.epochs):
+        step.zero_grad()
+        loss(model(x), y).backward()
+        step.step()
+    return model
+
+
+FULL = st.Training(epochs=30, batch_size=None, optimizer="sgd", learning_rate=0.05)
+OPTIMIZERS = {
+    "sgd": ({}, lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)),
+    "nesterov": (
+        {"momentum": 0.7, "nesterov": True, "weight_decay": 0.1},
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.7, nesterov=True, weight_decay=0.1),
+    ),
+    "adam": ({"optimizer": "adam", "weight_decay": 0.1}, lambda p: torch.optim.Adam(p, 0.05, weight_decay=0.1)),
+    "adamw": ({"optimizer": "adamw", "weight_decay": 0.1}, lambda p: torch.optim.AdamW(p, 0.05, weight_decay=0.1)),
+}
+
+
+@pytest.mark.parametrize(("options", "optimizer"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_optimizers_by_hand(options, optimizer):
+    build, training = lambda: mlp(dropout=0.0), replace(FULL, **options)
+    assert_same(train(build, *classes(), training)[0], by_hand(build, *classes(), training, F.cross_entropy, optimizer))
+
+
+def test_mse_by_hand():
+    x, y = classes()
+    y = torch.stack([y, y.square(), 1 - y], 1).double()
+    build, training = lambda: mlp(dropout=0.0), replace(FULL, loss="mse", learning_rate=0.01)
+    assert_same(train(build, x, y, training)[0], by_hand(build, x, y, training, F.mse_loss))
+
+
+def test_integer_weights_are_repetitions():
+    x, y = classes(30)
+    times = torch.arange(30) % 3 + 1
+    build = lambda: mlp(dropout=0.0)
+    (weighted,) = train(build, x, y, FULL, sample_weight=times.double())
+    (repeated,) = train(build, x.repeat_interleave(times, 0), y.repeat_interleave(times), FULL)
+    assert_same(weighted, repeated)
+    assert differ(weighted, train(build, x, y, FULL)[0])
+
+
+@pytest.mark.parametrize("training", [FULL, QUICK], ids=["full-batch", "batches"])
+def test_weight_zero_removes_the_row(training):
+    x, y = classes(50)
+    keep = torch.arange(50) % 5 > 0
+    noise = x.clone()
+    noise[~keep] = math.nan
+    (weighted,) = train(batchnorm, noise, y, training, sample_weight=keep.double())
+    assert_same(weighted, train(batchnorm, x[keep], y[keep], training)[0])
+
+
+def test_batch_losses_are_weighted_means():
+    """Training a constant on weighted data: the weighted mean, whatever the scale of the weights."""
+    x, y = line()
+    weight = torch.rand(50, dtype=torch.float64)
+
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.value = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+        def forward(self, x):
+            return self.value.expand(len(x), 1)
+
+    training = st.Training("mse", epochs=200, batch_size=None, optimizer="sgd", learning_rate=0.1, momentum=0.0)
+    for scale in (1.0, 1e-6, 1e6):
+        (model,) = train(Constant, x, y, training, sample_weight=scale * weight)
+        assert model.value.item() == pytest.approx(((weight @ y) / weight.sum()).item())
+
+
+def test_dropout_drops_while_training_and_each_batch_anew():
+    """With a linear network E[loss] has the penalty p/(1-p) sum w^2 x^2, so that dropout shrinks the weights."""
+    x, y = line(200, noise=0.0)
+    training = st.Training("mse", epochs=400, batch_size=50, learning_rate=0.01, milestones=(300,))
+    drop = 0.5
+    (model,) = train(lambda: nn.Sequential(nn.Dropout(drop), nn.Linear(1, 1)).double(), x, y, training)
+    # Normal equations of the loss averaged over masks: (E[x^2] / (1 - p)) w + E[x] b = E[x y], E[x] w + b = E[y].
+    a = torch.tensor([[x.square().mean() / (1 - drop), x.mean()], [x.mean(), 1.0]], dtype=torch.float64)
+    exact = torch.linalg.solve(a, torch.stack([(x * y).mean(), y.mean()]))
+    assert model[1].weight.item() == pytest.approx(exact[0].item(), abs=0.01)  # ten times the spread over seeds
+    assert exact[0] < 1.2  # far from the 2 without dropout
+
+
+# Schedules and stops
+
+
+def test_milestones_divide_the_learning_rate():
+    rates = []
+    training = replace(QUICK, epochs=6, milestones=(2, 5), learning_rate=0.1)
+    train(mlp, *classes(), training, on_epoch=lambda epoch, _, optimizer: rates.append(optimizer.param_groups[0]["lr"]))
+    assert rates == pytest.approx([0.1, 0.01, 0.01, 0.01, 0.001, 0.001])  # of the epoch to come
+
+
+def test_milestone_changes_the_steps():
+    """SGD on a constant gradient direction: after the milestone, steps of a tenth."""
+    x = torch.ones(4, 1, dtype=torch.float64)
+    seen = []
+    training = st.Training("mse", 5, None, "sgd", 1e-6, momentum=0.0, milestones=(3,))
+    train(
+        lambda: nn.Linear(1, 1).double(), x, 100 * x, training,
+        on_epoch=lambda _, parameters, __: seen.append(parameters["weight"].item()),
+    )  # fmt: skip
+    steps = torch.tensor(seen).diff()
+    assert (steps[2:] / steps[0]).tolist() == pytest.approx([0.1, 0.1], rel=1e-2)
+
+
+def test_patience_stops_and_restores_the_best():
+    x, y = classes()
+    held_out = classes(300)
+    history, states = [], []
+    training = replace(QUICK, epochs=100, learning_rate=0.1, patience=4)
+    (model,) = train(
+        mlp, x[:30], y[:30], training, validation=held_out,
+        progress=lambda epoch, loss, watched: history.append((epoch, loss, watched)),
+        on_epoch=lambda _, parameters, __: states.append({k: v[0].detach().clone() for k, v in parameters.items()}),
+    )  # fmt: skip
+    epochs, _, watched = zip(*history, strict=True)
+    best = min(range(len(watched)), key=watched.__getitem__)
+    assert epochs == tuple(range(1, best + 1 + 4 + 1)) and len(epochs) < 100
+    assert all(torch.equal(p, states[best][name]) for name, p in model.named_parameters())
+    assert F.cross_entropy(model(held_out[0]), held_out[1]).item() == pytest.approx(watched[best])
+
+
+def test_held_out_rows_are_not_trained_on():
+    """Each row is its own feature, so a weight moves only if its row was trained on."""
+    x, y = torch.eye(20, dtype=torch.float64), torch.ones(20, 1, dtype=torch.float64)
+    training = st.Training("mse", 3, 6, learning_rate=0.1, patience=10, validation_fraction=0.25)
+
+    def build():
+        model = nn.Linear(20, 1, bias=False).double()
+        nn.init.zeros_(model.weight)
+        return model
+
+    models = train(build, x, y, training, n_members=3)
+    moved = [model.weight[0] != 0 for model in models]
+    assert [m.sum().item() for m in moved] == [15, 15, 15]
+    assert not torch.equal(moved[0], moved[1])
+
+
+def test_progress_reports_means_over_members():
+    x, y = classes()
+    training, seen = replace(FULL, epochs=3), []
+    train(mlp, x, y, training, n_members=2, validation=(x, y), progress=lambda *report: seen.append(report))
+    alone = [[], []]
+    for k in range(2):
+        train(mlp, x, y, replace(training, seed=k), validation=(x, y), progress=lambda *r: alone[k].append(r))
+    for together, first, second in zip(seen, *alone, strict=True):
+        assert together == pytest.approx([(a + b) / 2 for a, b in zip(first, second, strict=True)])
+    unwatched = []
+    train(mlp, x, y, replace(training, epochs=1), progress=lambda *report: unwatched.append(report))
+    assert unwatched[0][2] is None
+
+
+# Networks
+
+
+def test_batchnorm_learns_its_statistics():
+    x, y = classes()
+    x = x * 3 + 5
+    build = lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 3)).double()
+    (model,) = train(build, x, y, replace(FULL, epochs=100))
+    torch.testing.assert_close(model[0].running_mean, x.mean(0), rtol=1e-3, atol=0)  # 0.9^100 = 3e-5 is left of 0
+    torch.testing.assert_close(model[0].running_var, x.var(0), rtol=1e-3, atol=0)
+    assert model[0].num_batches_tracked == 100
+
+
+def test_best_weights_take_their_statistics_along():
+    """Validation runs in eval mode, so that it neither sees nor changes the statistics of batches."""
+    x, y = classes()
+    watched = []
+    training = replace(QUICK, epochs=30, learning_rate=0.1, patience=3)
+    (model,) = train(batchnorm, x, y, training, validation=(x, y), progress=lambda *report: watched.append(report[2]))
+    best = min(range(len(watched)), key=watched.__getitem__)
+    assert model[1].num_batches_tracked == 6 * (best + 1) and best < 29
+    assert F.cross_entropy(model(x), y).item() == pytest.approx(watched[best])
+
+
+def test_validation_without_patience_only_watches():
+    training, watched = replace(QUICK, epochs=15, learning_rate=0.3), []
+    (model,) = train(
+        mlp, *classes(), training, validation=classes(20), progress=lambda *report: watched.append(report[2])
+    )
+    assert watched != sorted(watched, reverse=True) and len(watched) == 15
+    assert not differ(model, train(mlp, *classes(), training)[0])
+
+
+def test_networks_come_back_in_eval_mode_without_gradients():
+    for n_members in (1, 2):
+        for model in train(mlp, *classes(), replace(QUICK, epochs=1), n_members=n_members):
+            assert not any(module.training for module in model.modules())
+            assert all(p.grad is None and p.is_leaf and p.requires_grad for p in model.parameters())
+            assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_training_hashes_and_compares():
+    assert hash(st.Training(milestones=(1, 2))) == hash(st.Training(milestones=(1, 2)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("build", [mlp, deep_dropout, batchnorm])
+def test_on_gpu(build):
+    x, y = (part.cuda() for part in classes())
+    before = torch.get_rng_state(), torch.cuda.get_rng_state()
+    training = replace(QUICK, patience=1, epochs=12, validation_fraction=0.2)
+    together = train(build, x, y, training, n_members=2)
+    for k, member in enumerate(together):
+        assert all(p.is_cuda for p in member.parameters())
+        assert_same(member, train(build, x, y, replace(training, seed=k))[0], rtol=1e-8)
+    assert torch.equal(before[0], torch.get_rng_state()) and torch.equal(before[1], torch.cuda.get_rng_state())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("build", [mlp, deep_dropout, learnable, Sampled])
+@pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "nesterov": True, "milestones": (2, 4)}])
+def test_folds_on_gpu(build, options):
+    """Each step one CUDA graph: the same as without, and the same as each fold alone."""
+    loss = "own" if build is Sampled else "cross_entropy"
+    training = replace(QUICK, loss=loss, **options)
+    x, y = ([part.cuda() for part in parts] for parts in folds())
+    together = train(build, x, y, training)
+    for k, member in enumerate(together):
+        assert_same(member, train(build, x[k], y[k], replace(training, seed=k))[0], rtol=1e-8)
+    assert differ(together[0], train(build, x[0], y[0], replace(training, seed=1))[0])
+
+
+def build_uci(activation="matern32"):
+    return st.MLP(3, 3, hidden=(20, 12, 9), activation=activation, dropout=0.2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ["matern32", "rbf", "relu", "sine"])
+def test_fused_layers_train_like_plain_ones(activation, monkeypatch):
+    """Masks and order are the same; what differs is rounding."""
+    x, y = ([part.cuda().float() if part.is_floating_point() else part.cuda() for part in parts] for parts in folds())
+    training = replace(QUICK, precision="bfloat16", weight_decay=1e-3, learning_rate=1e-3)
+    build = lambda: build_uci(activation)
+    fused = train(build, x, y, training)
+    monkeypatch.setattr("stationary.training.HAS_TRITON", False)
+    plain = train(build, x, y, training)
+    for a, b, inputs in zip(fused, plain, x, strict=True):
+        assert differ(a, b) and all(p.dtype == torch.float32 for p in a.parameters())
+        assert (a(inputs) - b(inputs)).norm() / b(inputs).norm() < 0.1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("widths", [(3, 9), (16, 8), (54, 1000), (500, 50)])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("shape", [(7,), (5, 4)])
+def test_fused_linear_layer(widths, relu, shape):
+    """Against float64 with the same rounded weights; bf16 has 8 bits, and long sums may be added up in it."""
+    from stationary.activations import stacked
+
+    k, (n_in, n_out) = 3, widths
+    models = [nn.Sequential(nn.Linear(n_in, n_out), nn.ReLU() if relu else nn.Identity()).cuda() for _ in range(k)]
+    parameters, _ = torch.func.stack_module_state(models)
+    parameters = {name: p.detach().bfloat16().float() for name, p in parameters.items()}
+    assert stacked.fuse(models[0]) == ["0"]
+    copy = stacked.half_copy(parameters["0.weight"])
+    bias = parameters["0.bias"].clone().requires_grad_()
+    x = torch.randn(k, *shape, n_in, device="cuda").bfloat16().requires_grad_()
+    run = torch.func.vmap(lambda w, b, x: torch.func.functional_call(models[0], {"0.weight": w, "0.bias": b}, (x,)))
+    weight = torch.randn(k, *shape, n_out, device="cuda").bfloat16()
+    y = run(copy, bias, x)
+    found = y, *torch.autograd.grad((y * weight).sum(), (x, copy, bias))
+    inputs = [t.detach().double().requires_grad_() for t in (x, parameters["0.weight"], bias)]
+    exact = torch.einsum("k...i,koi->k...o", *inputs[:2]) + inputs[2].view(k, *[1] * len(shape), n_out)
+    exact = exact.relu() if relu else exact
+    expected = exact, *torch.autograd.grad((exact * weight).sum(), inputs)
+    assert found[2].shape[1] % 8 == 0 and found[2].shape[2] % 8 == 0
+    for a, b in zip((found[0], found[1], found[2][:, :n_out, :n_in], found[3]), expected, strict=True):
+        assert (a.double() - b).norm() / b.norm() < 2e-2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("c", [2, 7, 8, 33, 2000])
+def test_fused_cross_entropy(c):
+    from stationary.activations import stacked
+
+    outputs = (3 * torch.randn(3, 5, c, device="cuda")).bfloat16().requires_grad_()
+    y, weight = torch.randint(c, (3, 5), device="cuda"), torch.rand(3, 5, device="cuda")
+    losses = stacked.cross_entropy(outputs, y)
+    exact = outputs.detach().double().requires_grad_()
+    expected = F.cross_entropy(exact.flatten(0, 1), y.flatten(), reduction="none").view(3, 5)
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
+    (grad,) = torch.autograd.grad((losses * weight).sum(), outputs)
+    (expected_grad,) = torch.autograd.grad((expected * weight).sum(), exact)
+    torch.testing.assert_close(grad.double(), expected_grad, rtol=2**-8, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ["matern12", "matern32", "matern52", "rbf"])
+@pytest.mark.parametrize("width", [8, 13])
+def test_fused_activation_and_dropout(activation, width):
+    from stationary.activations import stacked
+
+    plain = st.activation(activation)
+    model = nn.Sequential(plain, nn.Identity())
+    assert stacked.fuse(model) == [] and isinstance(model[0], stacked.Activation)
+    model[1] = stacked.Dropout(0.3)
+    x = torch.randn(3, 5, width, device="cuda").bfloat16().requires_grad_()
+    keep = torch.rand(3, 5, width, device="cuda") > 0.3
+    y = torch.func.vmap(lambda x, keep: torch.func.functional_call(model, {"1.drawn": keep}, (x,)))(x, keep)
+    exact = x.detach().double().requires_grad_()
+    expected = plain(exact) * keep / 0.7
+    torch.testing.assert_close(y.double(), expected, rtol=2**-6, atol=1e-6)  # rounded twice
+    weight = torch.randn_like(y)
+    (grad,), (expected_grad,) = (torch.autograd.grad((f * weight).sum(), t) for f, t in ((y, x), (expected, exact)))
+    torch.testing.assert_close(grad.double(), expected_grad, rtol=2**-6, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_fused_adam(decay):
+    from stationary.activations import stacked
+
+    weight, bias = torch.randn(3, 9, 5, device="cuda"), torch.randn(3, 7, device="cuda")
+    copy = stacked.half_copy(weight)
+    own, reference = [[t.clone().requires_grad_() for t in (weight, bias)] for _ in range(2)]
+    fused = stacked.Adam([{"params": own, "lr": 0.01, "weight_decay": decay}], {own[0]: copy})
+    plain = torch.optim.Adam(reference, 0.01, weight_decay=decay)
+    for _ in range(20):
+        gradient = torch.randn(3, 16, 8, device="cuda").bfloat16()
+        copy.grad, own[1].grad = gradient, torch.randn(3, 7, device="cuda")
+        reference[0].grad, reference[1].grad = gradient[:, :9, :5].float(), own[1].grad
+        fused.step()
+        plain.step()
+    for a, b in zip(own, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(copy.detach()[:, :9, :5], own[0].detach().bfloat16())
+    assert not copy.detach()[:, 9:].any() and not copy.detach()[:, :, 5:].any()
+    fused.zero_grad()
+    assert copy.grad is None and own[1].grad is None
+
+
+@pytest.mark.gpu
+def test_graph_equals_plain_steps_on_gpu(monkeypatch):
+    training = replace(QUICK, milestones=(2, 4), epochs=6)
+    x, y = (part.cuda() for part in classes())
+    build = lambda: mlp(dropout=0.0)
+    (graph,) = train(build, x, y, training)
+    monkeypatch.setattr("stationary.training.can_be_replayed", lambda *_: False)
+    (plain,) = train(build, x, y, training)
+    assert_same(graph, plain, rtol=1e-8)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("loss", "nll"), ("epochs", 0), ("epochs", 2.5), ("batch_size", 0), ("batch_size", True), ("optimizer", "rms"),
+        ("learning_rate", 0.0), ("learning_rate", math.inf), ("momentum", 1.0), ("momentum", math.nan),
+        ("nesterov", True), ("weight_decay", -1.0), ("milestones", [10]), ("milestones", (0,)), ("patience", 0),
+        ("validation_fraction", 1.0), ("precision", "float8"),
+        ("groups", [Group("a")]), ("groups", ("a",)), ("seed", -1), ("seed", 0.5),
+    ],
+)  # fmt: skip
+def test_bad_configuration(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be") as error:
+        st.Training(**{name: value})
+    assert repr(value) in str(error.value)
+
+
+SAME, (X, Y) = mlp(), classes(8)
+BAD_DATA = {
+    "x and y must have the same number of rows.*8 and 7": {"y": Y[:7]},
+    "at least one; got 0 and 0": {"x": X[:0], "y": Y[:0]},
+    r"y must be class indices.*float64: use y.long\(\)": {"y": Y.double()},
+    r"y must be class indices.*\(8, 1\)": {"y": Y[:, None]},
+    "y must be class indices from 0, got -1": {"y": Y - 1},
+    r"build must make networks that return a tensor \(n, 9 or more\).*class.*\(2, 3\)": {"y": Y + 8 - Y.max()},
+    r"y must be real targets.*\(8,\).*y\[:, None\]": {"y": X[:, 0], "loss": "mse"},
+    r"y must be real targets.*int64.*y.float\(\)": {"y": Y[:, None], "loss": "mse"},
+    r"networks that return a tensor \(n, 2\).*target.*\(2, 3\)": {"y": X[:, :2], "loss": "mse"},
+    "x must be finite, got NaN or infinity in row 3": {"x": X.index_fill(0, torch.tensor([3]), math.nan)},
+    "y must be finite.*row 5": {"y": X.index_fill(0, torch.tensor([5]), math.inf), "loss": "mse"},
+    r"sample_weight must be.*\(8,\); got shape \(7,\)": {"sample_weight": torch.ones(7)},
+    "sample_weight must be.*from -1 to 6": {"sample_weight": torch.arange(8.0) - 1},
+    "sample_weight must be.*from 0 to 0": {"sample_weight": torch.zeros(8)},
+    "validation y must be class indices": {"validation": (X, X)},
+    "validation x must be finite": {"validation": (X / 0, Y)},
+    "n_members must be a positive integer, got 0": {"n_members": 0},
+    "return a tensor.*got tuple": {"build": lambda: Pair()},
+    "validation_fraction=0.9 of 2 rows": {"x": X[:2], "y": Y[:2], "patience": 1, "validation_fraction": 0.9},
+    "build must return a fresh network": {"build": lambda: SAME, "n_members": 2},
+}
+
+
+class Pair(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 3, dtype=torch.float64)
+
+    def forward(self, x):
+        return super().forward(x), x
+
+
+@pytest.mark.parametrize(("message", "change"), BAD_DATA.items(), ids=BAD_DATA)
+def test_bad_data(message, change):
+    configuration = {k: change[k] for k in ("loss", "patience", "validation_fraction") if k in change}
+    arguments = {"build": mlp, "x": X, "y": Y} | {k: v for k, v in change.items() if k not in configuration}
+    with pytest.raises(ValueError, match=message):
+        train(**arguments, training=replace(QUICK, **configuration))
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_divergence_is_an_error(n_members):
+    x, y = line()
+    training = st.Training("mse", epochs=500, batch_size=None, optimizer="sgd", learning_rate=50.0)
+    with pytest.raises(RuntimeError, match=r"no longer finite in epoch \d+ of 500; try a learning_rate below 50"):
+        train(lambda: nn.Linear(1, 1).double(), x, y, training, n_members=n_members)
+
+
+def test_an_error_inside_the_network_is_shown_as_it_is():
+    with pytest.raises(ValueError, match="x must have 3 features"):
+        train(mlp, X[:, :2], Y, QUICK, n_members=2)
