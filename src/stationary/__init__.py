@@ -44,6 +44,8 @@ from stationary.inference import Laplace as Laplace
 from stationary.inference import MCDropout as MCDropout
 from stationary.inference import Point as Point
 from stationary.inference import exact_predictor as exact_predictor
+from stationary.inference import fit as fit
+from stationary.inference import fit_folds as fit_folds
 from stationary.inference import predict as predict
 from stationary.nn import MLP as MLP
 from stationary.nn import StationaryHead as StationaryHead
@@ -55,6 +57,7 @@ from stationary.predictive import Categorical as Categorical
 from stationary.predictive import Gaussian as Gaussian
 from stationary.theory.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
 from stationary.training import Training as Training
+from stationary.training import train as train
 
 if TYPE_CHECKING:  # they need an extra, scikit-learn, and are imported when they are asked for
     from stationary.estimators import StationaryClassifier as StationaryClassifier

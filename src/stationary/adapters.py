@@ -4,8 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stationary.inference import MCDropout, predict
-from stationary.inference.base import Method, Posterior
+from stationary.inference import Method, Posterior, predict
 from stationary.ood import OODDetector
 
 
@@ -21,16 +20,16 @@ class Estimators(nn.Module):
 
     Args:
         model: a network, or an ``nn.ModuleList`` of networks for ``Ensemble()``.
-        method: of prediction, one with members; ``MCDropout(100)`` by default. Where ``calibrate_prior`` was called
-            a member may come several times, each time with other draws of the restored prior.
+        method: of prediction, one with members, such as ``MCDropout(16)`` or ``Ensemble()``. Where ``calibrate_prior``
+            was called a member may come several times, each time with other draws of the restored prior.
     """
 
     model: nn.Module
     method: Method
 
-    def __init__(self, model: nn.Module, method: Method | None = None) -> None:
+    def __init__(self, model: nn.Module, method: Method) -> None:
         super().__init__()
-        self.model, self.method = model, MCDropout(100) if method is None else method
+        self.model, self.method = model, method
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -50,7 +49,7 @@ def pytorch_ood_detector(
     Args:
         model: a trained classifier, or a posterior.
         score: a key of ``stationary.ood.SCORES``.
-        method: of prediction, for a network; ``MCDropout(100)`` by default.
+        method: how a network predicts, as for ``predict``; by default ``ExactDropout()``.
         batch_size: inputs at a time; all at once by default.
     """
     try:

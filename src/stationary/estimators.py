@@ -5,7 +5,7 @@ what is predicted for a row then does not depend on the rows beside it.
 """
 
 import math
-from copy import deepcopy
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stationary._extras import extra
-from stationary.inference import SWAG, Ensemble, ExactDropout, Laplace, calibrate_prior, predict
-from stationary.inference.base import Data, Method, Posterior
+from stationary.inference import Method, Posterior, fit, predict
+from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
+from stationary.nn.restored_prior import calibrate_prior, decays, only_head
 from stationary.ood import SCORES
 from stationary.predictive import Categorical, Gaussian, P
-from stationary.training import Training, train
+from stationary.training import Training
 
 with extra("sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -81,16 +82,11 @@ class _Network(BaseEstimator):
     def _weights(self, X: Array, sample_weight: Any) -> Array:
         """(n,) weights, after a look at the parameters: nothing is computed with wrong ones."""
         self._check_parameters()
-        if sample_weight is not None and isinstance(self.method, SWAG | Laplace):
-            raise ValueError(
-                f"sample_weight must be None for {type(self.method).__name__}, which weighs all rows alike; use "
-                "ExactDropout, MCDropout, Ensemble or Point as method"
-            )
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _fit(self, X: Array, y: Array, weight: Array, *, n_outputs: int, loss: str) -> Array:
         """Train on the rows, set scaler_, posterior_, n_iter_ and loss_curve_; the rows held out, or else all."""
-        random = check_random_state(self.random_state)
+        random, unweighted = check_random_state(self.random_state), not np.ptp(weight)
         rows = watched = np.arange(len(X))
         if self.early_stopping:
             labels = y if loss == "cross_entropy" else np.zeros(len(y))
@@ -108,58 +104,37 @@ class _Network(BaseEstimator):
             seed=random.randint(np.iinfo(np.int32).max),
         )
         often = _repeated(watched, weight)
-        validation = (x[often], targets[often]) if self.early_stopping else None
-        models, self.posterior_ = self._train(n_outputs, data, torch.as_tensor(weight[rows]), validation, training)
-        for model in models if self.restore_prior is not False else ():
-            try:
-                calibrate_prior(model, *data, batch_size=ROWS)
-            except ValueError:  # the activation does not decay
-                if self.restore_prior:
-                    raise
-        return watched
-
-    def _train(
-        self, n_outputs: int, data: Data, weight: Tensor, validation: Data | None, training: Training
-    ) -> tuple[list[nn.Module], Posterior]:
-        """The trained networks, and the method's posterior around them."""
-
-        def build() -> nn.Module:
-            return MLP(
-                self.n_features_in_,
-                n_outputs,
-                hidden=tuple(map(int, _sizes(self.hidden_layer_sizes))),
-                activation=deepcopy(self.activation),  # a module may have parameters to learn
-                dropout=self.dropout,
-            ).double()
-
-        def progress(epoch: int, loss: float, validation_loss: float | None) -> None:
-            self.n_iter_ = epoch
-            self.loss_curve_.append(loss)
-            if self.verbose:  # printed, as by scikit-learn
-                watched = "" if validation_loss is None else f", validation loss = {validation_loss:.6f}"
-                print(f"Iteration {epoch}, loss = {loss:.6f}{watched}")
-
-        method = ExactDropout() if self.method is None else self.method
         self.n_iter_ = training.epochs
         self.loss_curve_: list[float] = []
-        if isinstance(method, SWAG):  # collects weights while it trains
-            swag = method.fit(build, data, training)
-            return [swag.model], swag
-        n_members = method.size if isinstance(method, Ensemble) else 1
-        models = train(
-            build,
-            *data,
+        self.posterior_ = fit(
+            DEFAULT if self.method is None else self.method,
+            partial(self._build, n_outputs),
+            data,
             training,
-            n_members=n_members,
-            sample_weight=weight,
-            validation=validation,
-            progress=progress,
+            sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
+            validation=(x[often], targets[often]) if self.early_stopping else None,
+            progress=self._progress,
         )
-        if isinstance(method, Ensemble):
-            return models, method.posterior(models)
-        if isinstance(method, Laplace):
-            return models, method.posterior(models[0], data)
-        return models, method.posterior(models[0])
+        for model in self.posterior_.networks:
+            if self.restore_prior or (self.restore_prior is None and decays(only_head(model).activation)):
+                calibrate_prior(model, *data, batch_size=ROWS)
+        return watched
+
+    def _build(self, n_outputs: int) -> nn.Module:
+        return MLP(
+            self.n_features_in_,
+            n_outputs,
+            hidden=tuple(map(int, _sizes(self.hidden_layer_sizes))),
+            activation=self.activation,
+            dropout=self.dropout,
+        ).double()
+
+    def _progress(self, epoch: int, loss: float, validation_loss: float | None) -> None:
+        self.n_iter_ = epoch
+        self.loss_curve_.append(loss)
+        if self.verbose:  # printed, as by scikit-learn
+            watched = "" if validation_loss is None else f", validation loss = {validation_loss:.6f}"
+            print(f"Iteration {epoch}, loss = {loss:.6f}{watched}")
 
     def _check_parameters(self) -> None:
         """Those that the rest of the library knows by another name, or not at all."""
@@ -185,10 +160,6 @@ class _Network(BaseEstimator):
                 "a positive integer or None, for all",
             ),
             "max_iter": (_is_count(self.max_iter), "a positive integer"),
-            "early_stopping": (
-                not (self.early_stopping and isinstance(self.method, SWAG)),
-                "False for SWAG, which needs the whole path of training",
-            ),
             "validation_fraction": (_is_between(self.validation_fraction, 0, 1), "a number in (0, 1)"),
             "n_iter_no_change": (_is_count(self.n_iter_no_change), "a positive integer"),
             "device": (on_cpu or torch.cuda.is_available(), "None or 'cpu' here, where PyTorch finds no GPU"),

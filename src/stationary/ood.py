@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from stationary.inference import MCDropout, predict
-from stationary.inference.base import Inputs, Method, Posterior
+from stationary.inference import Method, Posterior, predict
 from stationary.metrics import acceptance_threshold, doubt
+from stationary.nn.running import Batches, Inputs
 from stationary.predictive import Categorical
 
 
@@ -61,7 +61,7 @@ class OODDetector:
     Args:
         model: a trained classifier, or a posterior.
         score: a key of ``SCORES``.
-        method: of prediction, for a network; ``MCDropout(100)`` by default.
+        method: how a network predicts, as for ``predict``; by default ``ExactDropout()``.
         batch_size: inputs at a time; all at once by default.
     """
 
@@ -80,10 +80,9 @@ class OODDetector:
         batch_size: int | None = None,
     ) -> None:
         _by_name(score)
-        self.model, self.score, self.batch_size = model, score, batch_size
-        self.method = MCDropout(100) if method is None and isinstance(model, nn.Module) else method
+        self.model, self.score, self.method, self.batch_size = model, score, method, batch_size
 
-    def fit(self, x_in: Inputs, accept: float = 0.95) -> "OODDetector":
+    def fit(self, x_in: Inputs | Batches, accept: float = 0.95) -> "OODDetector":
         """Find the threshold: the smallest with which at least the share ``accept`` of x_in is accepted.
 
         Take inputs that the model was not trained on: it is surer of those it was.
@@ -99,11 +98,11 @@ class OODDetector:
         self.threshold = acceptance_threshold(scores, accept)
         return self
 
-    def scores(self, x: Inputs) -> Tensor:
+    def scores(self, x: Inputs | Batches) -> Tensor:
         """(n,) the scores, higher is farther out of distribution."""
         return score(self._predict(x), self.score)
 
-    def predict(self, x: Inputs) -> Tensor:
+    def predict(self, x: Inputs | Batches) -> Tensor:
         """(n,) +1 for known, -1 for unknown (also where the score is NaN)."""
         if self.threshold is None:
             raise ValueError(
@@ -112,5 +111,5 @@ class OODDetector:
         known = self.scores(x) <= self.threshold
         return torch.where(known, 1, -1)
 
-    def _predict(self, x: Inputs) -> Categorical:
+    def _predict(self, x: Inputs | Batches) -> Categorical:
         return predict(self.model, x, self.method, batch_size=self.batch_size)

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map
 
-from stationary.inference.base import Inputs, run
+from stationary.inference.base import run
 from stationary.nn.masks import Draw, active_dropouts, masked
+from stationary.nn.running import Inputs
 from stationary.predictive import Members
 
 
@@ -44,9 +45,13 @@ class Readout:
 
     def variance(self) -> Tensor:
         """(n, c), the diagonal of the covariance."""
-        ratio = self.drop / (1 - self.drop)
-        variance = torch.addmm(self.bias, self.features.square(), self.weight.square().mT, beta=0, alpha=ratio)
+        variance = dropout_variance(self.features, self.weight, self.drop)
         return variance if self.members.prior is None else variance + self.members.prior[0]
+
+
+def dropout_variance(features: Tensor, weight: Tensor, drop: float) -> Tensor:
+    """(n, c), the variance over all dropout masks of W phi: p / (1 - p) phi^2 (W^2)^T."""
+    return features.square() @ (drop / (1 - drop) * weight.square()).mT
 
 
 def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior: bool | None) -> Readout | None:

@@ -1,55 +1,82 @@
-"""What every inference method shares: how it runs a network, and what a posterior promises."""
+"""The contract: what a method is, what a posterior promises, and how both run a network."""
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 
-from stationary.nn.heads import StationaryHead
+from stationary.nn.restored_prior import missing_variances
+from stationary.nn.running import Inputs, call, outputs_of
 from stationary.predictive import Members, P
-from stationary.training import Training
+from stationary.training import Data, Observer, Training
 
-Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
-Build: TypeAlias = Callable[[], nn.Module]
-Data: TypeAlias = tuple[Tensor, Tensor]
+Networks = nn.Module | Sequence[nn.Module]
+N = TypeVar("N", bound=nn.Module)
 
 
 class Posterior(Protocol):
-    """Trained networks and how to predict with them."""
+    """Trained networks, and how to predict with them."""
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The trained networks; most methods have one."""
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         """The predictive distribution of one batch, as a ``Categorical`` or a ``Gaussian``."""
 
 
 class Method(Protocol):
-    """A frozen dataclass: its own configuration, so it hashes and prints."""
+    """A frozen dataclass: its own configuration, so it hashes and prints.
 
-    def fit(self, build: Build, data: Data, training: Training) -> Posterior:
-        """Train: ``build()`` makes a fresh network, ``data`` is (x, y)."""
-
-    def posterior(self, model: nn.Module) -> Posterior:
-        """Wrap a network that is already trained."""
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode without gradients; afterwards every module is back in the mode it was in.
-
-    Compiled parts run eagerly: what was compiled before does not see hooks.
+    It says how many networks it needs, may watch them train, and makes a posterior of them once they are trained.
+    ``fit`` trains them; no method trains by itself.
     """
-    training = [module for module in model.modules() if module.training]
-    if training:
-        model.eval()
-    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    try:
-        with torch.no_grad(), eager:
-            yield
-    finally:
-        for module in training:
-            module.training = True
+
+    @property
+    def n_networks(self) -> int:
+        """How many networks one posterior needs."""
+        return 1
+
+    def check(self, network: nn.Module) -> None:
+        """Raise an error if the method cannot use such a network; ``fit`` asks before it trains."""
+        return
+
+    def observer(self, training: Training) -> Observer | None:
+        """Somebody to be told of each epoch of one network's training; by default nobody.
+
+        A method that cannot use networks trained like this raises an error here, before anything is trained.
+        """
+        return None
+
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> Posterior:
+        """The posterior of trained networks.
+
+        Args:
+            networks: the trained network, or the sequence of them that the method needs.
+            data: what they were trained on, for a method that needs it.
+            sample_weight: what the rows of the data weigh.
+            validation: data that the networks were not trained on, for a method that chooses something by them.
+            observed: the observers of the training, one for each network.
+        """
+
+
+def only_network(networks: Networks, method: Method) -> nn.Module:
+    """The one network of a method that takes one."""
+    if isinstance(networks, nn.Module):
+        return networks
+    if len(networks) != 1:
+        raise ValueError(
+            f"{type(method).__name__} needs one network, got {len(networks)}; use Ensemble for several, or pass one"
+        )
+    return networks[0]
 
 
 def run(model: nn.Module, x: Inputs, restore_prior: bool | None) -> Members:
@@ -58,70 +85,8 @@ def run(model: nn.Module, x: Inputs, restore_prior: bool | None) -> Members:
     A network gives a tensor (n, c), an object with such a tensor as ``logits`` (Hugging Face), or for regression a
     pair: mean and noise variance.
     """
-    head = head_to_restore(model, restore_prior)
-    if head is None:
-        return as_members(_call(model, x))
-    variances: list[Tensor] = []
-    handle = head.dropout.register_forward_pre_hook(lambda _, args: variances.append(head.missing_variance(args[0])))
-    try:
-        members = as_members(_call(model, x))
-    finally:
-        handle.remove()
-    return members._replace(prior=variances[-1][None])
-
-
-def as_members(result: Any) -> Members:
-    """What a network returned, as one member."""
-    noise = None
-    if isinstance(result, tuple) and len(result) == 2:
-        result, noise = result
-    outputs = getattr(result, "logits", result)
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2:
-        got = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ValueError(
-            f"model must return outputs of shape (n, c), an object with them as .logits, or a pair of mean and noise "
-            f"variance; got {got}; wrap it in a module that returns (n, c)"
-        )
-    return Members(outputs[None], noise=None if noise is None else noise[None])
-
-
-def head_to_restore(model: nn.Module, restore_prior: bool | None) -> StationaryHead | None:
-    """The head whose missing prior variance is to be added: by default the one that ``calibrate_prior`` has seen."""
-    if restore_prior is False:
-        return None
-    heads = [module for module in model.modules() if isinstance(module, StationaryHead) and module.calibrated]
-    if restore_prior and not heads:
-        raise ValueError(
-            "restore_prior=True needs a StationaryHead that knows its prior; call first "
-            "stationary.calibrate_prior(model, x_train)"
-        )
-    return heads[-1] if heads else None
-
-
-def _call(model: nn.Module, x: Inputs) -> Any:
-    return model(**x) if isinstance(x, Mapping) else model(x)
-
-
-def batches(x: Inputs, size: int | None) -> list[Any]:
-    """The inputs, ``size`` at a time, or all at once; a mapping gives mappings."""
-    tensors = dict(x) if isinstance(x, Mapping) else {"x": x}
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"{name} must be a tensor, got {type(tensor).__name__}; torch.as_tensor makes one of an array"
-            )
-    lengths = {len(tensor) for tensor in tensors.values()}
-    if len(lengths) != 1 or lengths == {0}:
-        raise ValueError(f"x must hold at least one input, and as many in each part; got {sorted(lengths)}")
-    if size is not None and size < 1:
-        raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
-    for name, tensor in tensors.items():
-        _check_finite(name, tensor)
-    parts = zip(*(tensor.split(size or len(tensor)) for tensor in tensors.values()), strict=True)
-    return [dict(zip(tensors, part, strict=True)) if isinstance(x, Mapping) else part[0] for part in parts]
-
-
-def _check_finite(name: str, x: Tensor) -> None:
-    if not x.is_cuda and x.is_floating_point() and not x.isfinite().all():
-        row = (~x.isfinite()).reshape(len(x), -1).any(1).nonzero()[0].item()
-        raise ValueError(f"{name} must be finite, got NaN or infinity in row {row}; impute or drop such rows")
+    with missing_variances(model, restore_prior) as variances:
+        result = call(model, x)
+    result, noise = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    prior = variances[-1][None] if variances else None
+    return Members(outputs_of(result)[None], prior, None if noise is None else noise[None])

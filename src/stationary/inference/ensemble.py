@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from stationary.inference.base import Build, Data, Inputs, evaluating, run
+from stationary.inference.base import Method, Networks, run
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import Members, P
-from stationary.training import Training, train
+from stationary.training import Data
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class Ensemble(Method):
     """Members are networks; ``fit`` trains them in lockstep, member k with the seed ``training.seed + k``.
 
     Args:
-        size: networks that ``fit`` trains.
-        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
+        size: number of networks that ``fit`` trains.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
+            where ``calibrate_prior`` was called.
     """
 
     size: int = 5
@@ -26,31 +29,41 @@ class Ensemble:
         if not isinstance(self.size, int) or self.size < 2:
             raise ValueError(f"size must be an integer, at least 2; got {self.size!r}; use Point() for one network")
 
-    def fit(self, build: Build, data: Data, training: Training) -> "EnsemblePosterior":
-        return self.posterior(train(build, *data, training, n_members=self.size))
+    @property
+    def n_networks(self) -> int:
+        return self.size
 
-    def posterior(self, model: nn.Module | Sequence[nn.Module]) -> "EnsemblePosterior":
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "EnsemblePosterior":
         """Wrap trained networks: a sequence of them, or an ``nn.ModuleList``."""
-        if isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList):
+        if isinstance(networks, nn.Module) and not isinstance(networks, nn.ModuleList):
             raise ValueError(
-                f"Ensemble needs several trained networks, got one {type(model).__name__}; pass a list of them to "
-                "Ensemble().posterior, or train them with Ensemble().fit"
+                f"Ensemble needs several trained networks, got one {type(networks).__name__}; pass a list of them to "
+                "Ensemble().posterior, or train them with stationary.fit(Ensemble(), ...)"
             )
-        if len(model) < 2:
-            raise ValueError(f"Ensemble needs at least 2 networks, got {len(model)}; use Point() for one network")
-        return EnsemblePosterior(self, tuple(model))
+        if len(networks) < 2:
+            raise ValueError(f"Ensemble needs at least 2 networks, got {len(networks)}; use Point() for one network")
+        return EnsemblePosterior(self, tuple(networks))
 
 
 @dataclass(frozen=True)
 class EnsemblePosterior:
     method: Ensemble
-    models: tuple[nn.Module, ...]
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        return family.from_members(self.members(x), len(self.models), keep_samples=keep_samples)
+        return family.from_members(self.members(x), len(self.networks), keep_samples=keep_samples)
 
     def members(self, x: Inputs) -> Iterator[Members]:
-        for model in self.models:
-            with evaluating(model):
-                member = run(model, x, self.method.restore_prior)
+        """The networks' outputs, one network at a time."""
+        for network in self.networks:
+            with evaluating(network):
+                member = run(network, x, self.method.restore_prior)
             yield member

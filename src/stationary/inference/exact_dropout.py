@@ -1,21 +1,24 @@
 """Dropout before the last layer without a single sample: the mean over all masks, in closed form."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stationary.inference._readout import Readout, find_readout
-from stationary.inference.base import Build, Data, Inputs, evaluating
+from stationary.inference.base import Method, Networks, only_network
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Members, P, normal_nodes
 from stationary.theory import logistic
-from stationary.training import Training, train
+from stationary.training import Data
 
 WIDE = 64  # more classes than this: a c x c covariance for each input would cost more than the network
 
 
 @dataclass(frozen=True)
-class ExactDropout:
+class ExactDropout(Method):
     """The limit of MC dropout with infinitely many samples, deterministic, for dropout before the last linear layer.
 
     Mean and covariance of the outputs are exact: all there is to know in regression. For two classes the
@@ -25,47 +28,54 @@ class ExactDropout:
     Args:
         approximate: take the outputs as Gaussian for two classes too: an order of magnitude cheaper.
         last_layer: other dropout layers are off instead of an error.
-        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
+            where ``calibrate_prior`` was called.
     """
 
     approximate: bool = False
     last_layer: bool = False
     restore_prior: bool | None = None
 
-    def fit(self, build: Build, data: Data, training: Training) -> "ExactDropoutPosterior":
-        return self.posterior(train(build, *data, training)[0])
-
-    def posterior(self, model: nn.Module) -> "ExactDropoutPosterior":
-        return ExactDropoutPosterior(self, model)
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "ExactDropoutPosterior":
+        return ExactDropoutPosterior(self, (only_network(networks, self),))
 
 
 @dataclass(frozen=True)
 class ExactDropoutPosterior:
     method: ExactDropout
-    model: nn.Module
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         if keep_samples:
             raise ValueError("keep_samples=True has nothing to keep, ExactDropout takes no samples; use MCDropout")
-        with evaluating(self.model):
+        with evaluating(self.networks[0]):
             readout = self._readout(x)
             if family is Categorical and len(readout.weight) == 2 and not self.method.approximate:
                 return _two_classes(readout)  # type: ignore[return-value]
             if family is Categorical and len(readout.weight) > WIDE:
                 return _many_classes(readout)  # type: ignore[return-value]
+            restored = readout.members.prior is not None
             if family is Gaussian:  # needs no covariance
                 mean = readout.members.outputs[0]
-                return Gaussian(mean, readout.variance(), torch.zeros_like(mean))  # type: ignore[return-value]
-            return family.from_moments(*readout.moments())
+                return Gaussian(mean, readout.variance(), torch.zeros_like(mean), prior_restored=restored)  # type: ignore[return-value]
+            return family.from_moments(*readout.moments(), prior_restored=restored)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """Exact mean (n, c) and covariance (n, c, c) of the network's outputs."""
-        with evaluating(self.model):
+        with evaluating(self.networks[0]):
             return self._readout(x).moments()
 
     def _readout(self, x: Inputs) -> Readout:
         method = self.method
-        readout = find_readout(self.model, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
+        readout = find_readout(self.networks[0], x, last_layer=method.last_layer, restore_prior=method.restore_prior)
         if readout is None:
             raise ValueError(
                 "ExactDropout needs the model's only active dropout to be before its last linear layer; use MCDropout, "
@@ -81,7 +91,7 @@ def _two_classes(readout: Readout) -> Categorical:
     prior = readout.members.prior
     variance = torch.zeros_like(offset) if prior is None else prior[0].sum(-1)
     expected = logistic.of_dropout(offset, weights, readout.drop, variance)
-    return Categorical.from_logistic(expected, mean, readout.variance())
+    return Categorical.from_logistic(expected, mean, readout.variance(), prior_restored=prior is not None)
 
 
 def _many_classes(readout: Readout) -> Categorical:

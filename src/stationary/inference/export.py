@@ -1,11 +1,12 @@
 """The exact-dropout predictor as one plain network, for deployment: no sampling, no hooks, ready for ONNX."""
 
 from copy import deepcopy
+from typing import Any
 
 from torch import Tensor, nn
 
-from stationary.nn.heads import StationaryHead
-from stationary.nn.restored_prior import only_head
+from stationary.inference._readout import dropout_variance
+from stationary.nn.restored_prior import Head, only_head, prior_of
 
 
 def exact_predictor(model: nn.Module) -> nn.Module:
@@ -15,14 +16,15 @@ def exact_predictor(model: nn.Module) -> nn.Module:
     layers: ``torch.onnx.export`` and ``torch.export`` take it as it is.
 
     Args:
-        model: a trained network whose output is that of its ``StationaryHead``; dropout elsewhere is off.
+        model: a trained network whose output is that of its head, such as a ``StationaryHead``. Dropout elsewhere is
+            off.
     """
     only_head(model)
     model = deepcopy(model).eval()
-    head = only_head(model)
-    if head is model:
-        return MomentHead(head)
+    head: Any = only_head(model)
     name = next(name for name, module in model.named_modules() if module is head)
+    if not name:
+        return MomentHead(head)
     model.set_submodule(name, MomentHead(head))
     return model
 
@@ -30,15 +32,16 @@ def exact_predictor(model: nn.Module) -> nn.Module:
 class MomentHead(nn.Module):
     """The head with its closed form: E = W phi + b, Var = p / (1 - p) phi^2 (W^2)^T + v."""
 
-    head: StationaryHead
+    head: Head
 
-    def __init__(self, head: StationaryHead) -> None:
+    def __init__(self, head: Head) -> None:
         super().__init__()
-        self.head = head.eval()
+        self.head = head
+        self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features, drop = self.head.features(x), self.head.dropout.p
-        variance = features.square() @ (drop / (1 - drop) * self.head.output.weight.square()).mT
-        if self.head.calibrated:
-            variance = variance + self.head.missing_variance(features)
+        variance = dropout_variance(features, self.head.output.weight, drop)
+        if (prior := prior_of(self.head)) is not None:
+            variance = variance + prior(features)
         return self.head.output(features), variance.sqrt()

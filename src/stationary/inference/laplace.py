@@ -1,20 +1,23 @@
 """The Laplace approximation of the last layer, by laplace-torch (Daxberger et al., 2021)."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from stationary._extras import extra
-from stationary.inference.base import Build, Data, Inputs, evaluating, run
+from stationary.inference.base import Method, Networks, only_network, run
+from stationary.nn.running import Inputs, batches, device_of, evaluating
 from stationary.predictive import P
-from stationary.training import Training, train
+from stationary.training import Data
+from stationary.training.data import is_pair
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(Method):
     """A Gaussian over the weights of the last linear layer, from the curvature of the loss at the trained network.
 
     The outputs are then Gaussian with known moments. laplace-torch must find the last layer: it has to be an
@@ -23,8 +26,9 @@ class Laplace:
     Args:
         structure: of the covariance: "full", "kron" or "diag".
         prior_precision: of the weights; None takes the value of highest marginal likelihood.
-        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
-        batch_size: training inputs at a time.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
+            where ``calibrate_prior`` was called.
+        batch_size: training inputs at a time, where the data are tensors.
     """
 
     structure: str = "kron"
@@ -36,42 +40,71 @@ class Laplace:
         if self.structure not in ("full", "kron", "diag"):
             raise ValueError(f"structure must be 'full', 'kron' or 'diag', got {self.structure!r}")
 
-    def fit(self, build: Build, data: Data, training: Training) -> "LaplacePosterior":
-        return self.posterior(train(build, *data, training)[0], data)
-
-    def posterior(self, model: nn.Module, data: Data | None = None) -> "LaplacePosterior":
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "LaplacePosterior":
         """Around a trained network; ``data`` is what it was trained on, class indices or floating-point targets."""
         if data is None:
             raise ValueError(
                 "data must be the training data, the curvature comes from it; use Laplace().posterior(model, (x, y)) "
                 "and give predict the posterior"
             )
+        if sample_weight is not None:
+            raise ValueError(
+                "sample_weight must be None for Laplace, whose curvature counts all rows alike; use ExactDropout, "
+                "MCDropout, Ensemble or SWAG"
+            )
         with extra("laplace"):
             from laplace import Laplace as LaplaceTorch
-        x, y = data
-        regression = y.is_floating_point()
+        network = only_network(networks, self)
+        device = device_of(network)
+        passes = _Passes(data, self.batch_size, device)
         arguments: dict[str, Any] = {}
-        if regression:
-            y = y.reshape(len(y), -1)
-            with evaluating(model):
-                arguments["sigma_noise"] = (model(x) - y).square().mean().sqrt().item()
+        with evaluating(network):
+            if regression := next(iter(passes))[1].is_floating_point():
+                errors = torch.cat([(network(x) - y).square() for x, y in passes])
+                arguments["sigma_noise"] = errors.mean().sqrt().item()
         if self.prior_precision is not None:
             arguments["prior_precision"] = self.prior_precision
         likelihood = "regression" if regression else "classification"
-        with evaluating(model), torch.enable_grad():
+        with evaluating(network), torch.enable_grad():
             fitted = LaplaceTorch(
-                model, likelihood, subset_of_weights="last_layer", hessian_structure=self.structure, **arguments
+                network, likelihood, subset_of_weights="last_layer", hessian_structure=self.structure, **arguments
             )
-            fitted.fit(DataLoader(TensorDataset(x, y), self.batch_size), progress_bar=False)
+            fitted.fit(passes, progress_bar=False)
             if self.prior_precision is None:
                 fitted.optimize_prior_precision()
-        return LaplacePosterior(self, model, fitted)
+        return LaplacePosterior(self, (network,), fitted)
+
+
+class _Passes:
+    """The data as laplace-torch reads them: batches (x, y), as often as asked, with the number of rows."""
+
+    def __init__(self, data: Data, size: int, device: torch.device | None) -> None:
+        self.device = device
+        self.batches = DataLoader(TensorDataset(*data), size) if is_pair(data) else data
+        self.dataset = range(sum(len(y) for _, y in self))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in batches(self.batches, device=self.device):
+            if y is None:
+                raise ValueError("data must give batches (x, y), got inputs without targets")
+            yield x, y.reshape(len(y), -1) if y.is_floating_point() else y
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True)
 class LaplacePosterior:
     method: Laplace
-    model: nn.Module
+    networks: tuple[nn.Module, ...]
     fitted: Any  # laplace-torch's own object
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
@@ -79,9 +112,10 @@ class LaplacePosterior:
             raise ValueError(
                 "keep_samples=True has nothing to keep, Laplace takes no samples here; use Ensemble or SWAG"
             )
-        with evaluating(self.model):
-            prior = run(self.model, x, self.method.restore_prior).prior
+        [network] = self.networks
+        with evaluating(network):
+            prior = run(network, x, self.method.restore_prior).prior
         mean, covariance = (tensor.detach() for tensor in self.fitted._glm_predictive_distribution(x))
         if prior is not None:
             covariance = covariance + torch.diag_embed(prior[0])
-        return family.from_moments(mean, covariance)
+        return family.from_moments(mean, covariance, prior_restored=prior is not None)

@@ -1,29 +1,32 @@
 """MC dropout (Gal and Ghahramani, 2016), with everything before the first dropout run once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stationary._extras import has_triton
 from stationary.inference._readout import Readout, Replay, find_readout
-from stationary.inference.base import Build, Data, Inputs, evaluating
+from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import CHUNK, NODES, Categorical, Members, P, normal_nodes
-from stationary.training import Training, train
+from stationary.training import Data
 
 
 @dataclass(frozen=True)
-class MCDropout:
+class MCDropout(Method):
     """Members are random dropout masks.
 
     Args:
-        n_samples: masks.
+        n_samples: number of masks to draw.
         shared_masks: each mask is one function, the same units dropped for every input of a call (fast, smooth along
             inputs); else every input gets masks of its own.
         last_layer: sample only the dropout before the last linear layer; the others are off.
-        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
+            where ``calibrate_prior`` was called.
         seed: of the masks; the same seed gives the same prediction.
     """
 
@@ -37,22 +40,27 @@ class MCDropout:
         if self.n_samples < 2:
             raise ValueError(f"n_samples must be at least 2, got {self.n_samples!r}; use Point() for a single pass")
 
-    def fit(self, build: Build, data: Data, training: Training) -> "MCDropoutPosterior":
-        return self.posterior(train(build, *data, training)[0])
-
-    def posterior(self, model: nn.Module) -> "MCDropoutPosterior":
-        return MCDropoutPosterior(self, model)
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "MCDropoutPosterior":
+        return MCDropoutPosterior(self, (only_network(networks, self),))
 
 
 @dataclass(frozen=True)
 class MCDropoutPosterior:
     method: MCDropout
-    model: nn.Module
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        method = self.method
-        with evaluating(self.model):
-            readout = find_readout(self.model, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
+        method, [network] = self.method, self.networks
+        with evaluating(network):
+            readout = find_readout(network, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
             if readout is not None and family is Categorical and not keep_samples and has_kernel(readout):
                 return sample_fused(readout, method)  # type: ignore[return-value]
             members = self.replayed(x) if readout is None else sample_readout(readout, method)
@@ -61,7 +69,7 @@ class MCDropoutPosterior:
     def replayed(self, x: Inputs) -> Iterator[Members]:
         """The samples of a network with dropout anywhere; it must be in eval mode."""
         method = self.method
-        replay, generator = Replay(self.model, x, method.restore_prior), None
+        replay, generator = Replay(self.networks[0], x, method.restore_prior), None
 
         def draw(module: Random, x: Tensor) -> Tensor:
             nonlocal generator
@@ -118,5 +126,6 @@ def sample_fused(readout: Readout, method: MCDropout) -> Categorical:
             seed=method.seed,
             prior=prior,
             nodes=nodes,
-        )
+        ),
+        prior_restored=prior is not None,
     )

@@ -1,37 +1,47 @@
 """The network as it is: one member, no dropout."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from stationary.inference.base import Build, Data, Inputs, evaluating, run
+from stationary.inference.base import Method, Networks, only_network, run
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import P
-from stationary.training import Training, train
+from stationary.training import Data
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Method):
     """One deterministic pass; with a calibrated head its outputs have the variance of the restored prior.
 
     Args:
-        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
+            where ``calibrate_prior`` was called.
     """
 
     restore_prior: bool | None = None
 
-    def fit(self, build: Build, data: Data, training: Training) -> "PointPosterior":
-        return self.posterior(train(build, *data, training)[0])
-
-    def posterior(self, model: nn.Module) -> "PointPosterior":
-        return PointPosterior(self, model)
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "PointPosterior":
+        return PointPosterior(self, (only_network(networks, self),))
 
 
 @dataclass(frozen=True)
 class PointPosterior:
     method: Point
-    model: nn.Module
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        with evaluating(self.model):
-            members = run(self.model, x, self.method.restore_prior)
+        [network] = self.networks
+        with evaluating(network):
+            members = run(network, x, self.method.restore_prior)
         return family.from_members([members], 1, keep_samples=keep_samples)

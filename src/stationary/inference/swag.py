@@ -4,7 +4,6 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,25 +13,27 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils import parameters_to_vector
 from torch.optim import Optimizer
 
-from stationary.inference.base import Build, Data, Inputs, evaluating, run
+from stationary.inference.base import Method, Networks, only_network, run
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import Members, P
-from stationary.training import Progress, Training, train
+from stationary.training import Data, Training
 
 
 @dataclass(frozen=True)
-class SWAG:
+class SWAG(Method):
     """Members are weights drawn from N(mean, scale (diag + D D^T / (K - 1))).
 
     Mean and diagonal variance are those of the weights after each epoch from ``start`` on; the K columns of D are the
     last deviations from the running mean.
 
     Args:
-        n_samples: networks to draw.
+        n_samples: number of networks to draw.
         start: the share of the epochs after which collection starts, in (0, 1).
         rank: K, the deviations to keep; memory is rank times the number of weights.
         learning_rate: constant while collecting; by default training's own goes on.
         scale: of the covariance; 1/2 is the paper's.
-        restore_prior: add the missing prior variance; by default where ``calibrate_prior`` was called.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
+            where ``calibrate_prior`` was called.
         seed: of the drawn weights; the same seed gives the same prediction.
     """
 
@@ -56,19 +57,15 @@ class SWAG:
             if not holds:
                 raise ValueError(f"{name} must be {rule}; got {getattr(self, name)!r}")
 
-    def fit(self, build: Build, data: Data, training: Training) -> "SWAGPosterior":
-        return self.fit_folds([build], [data], training)[0]
+    def check(self, network: nn.Module) -> None:
+        for name, module in network.named_modules():
+            if isinstance(module, _NormBase) and module.track_running_stats:
+                raise ValueError(
+                    f"SWAG needs a network without running statistics, which would have to be recomputed for each "
+                    f"sample; {name!r} is {module}: use GroupNorm or LayerNorm, or Ensemble or MCDropout"
+                )
 
-    def fit_folds(
-        self,
-        builds: Sequence[Build],
-        folds: Sequence[Data],
-        training: Training,
-        *,
-        seeds: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> list["SWAGPosterior"]:
-        """A posterior for each set of data, in lockstep on a GPU; ``seeds`` and ``progress`` are those of ``train``."""
+    def observer(self, training: Training) -> "Path":
         first = max(1, round(self.start * training.epochs))
         if training.epochs - first < 2:
             raise ValueError(
@@ -76,45 +73,57 @@ class SWAG:
                 "from, and SWAG needs at least 2; lower start or raise epochs"
             )
         if training.patience is not None:
-            raise ValueError(f"patience must be None for SWAG, which needs the whole path; got {training.patience!r}")
-        paths: list[Path] = []  # where the networks train as one, one path of all; else one for each
+            raise ValueError(
+                f"patience must be None for SWAG, which needs the whole path of training, got {training.patience!r}; "
+                "an estimator takes early_stopping=False"
+            )
+        return Path(self.rank, first, self.learning_rate)
 
-        def on_epoch(epoch: int, parameters: dict[str, Tensor], optimizer: Optimizer) -> None:
-            if epoch == 1:
-                paths.append(Path(self.rank))
-            if epoch > first:
-                paths[-1].add(torch.cat([value.detach().flatten(1) for value in parameters.values()], 1))
-            if epoch >= first and self.learning_rate is not None:
-                optimizer.param_groups[0]["lr"] = self.learning_rate
-
-        checked = [partial(_without_batchnorm, build) for build in builds]
-        x, y = zip(*folds, strict=True)
-        models = train(checked, x, y, training, seeds=seeds, progress=progress, on_epoch=on_epoch)
-        rows = [(path, row) for path in paths for row in range(len(path.mean))]
-        return [self._collected(model, *row) for model, row in zip(models, rows, strict=True)]
-
-    def _collected(self, model: nn.Module, path: "Path", row: int) -> "SWAGPosterior":
-        model.load_state_dict(_named(model, path.mean[row]), strict=False)
-        variance = (path.squares[row] / path.n).clamp(min=0)
-        return SWAGPosterior(self, model, variance, torch.stack([deviation[row] for deviation in path.deviations]))
-
-    def posterior(self, model: nn.Module) -> "SWAGPosterior":
-        raise ValueError(
-            f"SWAG needs the path that training takes, and a trained {type(model).__name__} no longer has it; use "
-            "SWAG().fit(build, data, training), where build may return the trained network"
-        )
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "SWAGPosterior":
+        network = only_network(networks, self)
+        if not observed:
+            raise ValueError(
+                f"SWAG needs the path that training takes, and a trained {type(network).__name__} no longer has it; "
+                "use stationary.fit(SWAG(), build, data, training), where build may return the trained network"
+            )
+        [path] = observed
+        network.load_state_dict(_named(network, path.mean), strict=False)
+        variance = (path.squares / path.n).clamp(min=0)
+        return SWAGPosterior(self, (network,), variance, torch.stack(list(path.deviations)))
 
 
 class Path:
-    """Mean, summed squared deviations and last deviations of the weights so far."""
+    """The observer of one network's training: mean, summed squared deviations and last deviations of its weights.
+
+    Args:
+        rank: how many deviations to keep.
+        first: the epoch after which weights are collected.
+        learning_rate: constant from then on, times the factor of each group of parameters; None leaves it alone.
+    """
 
     n: int
     mean: Tensor
     squares: Tensor
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, first: int, learning_rate: float | None) -> None:
+        self.first, self.learning_rate = first, learning_rate
         self.n, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
         self.deviations: deque[Tensor] = deque(maxlen=rank)
+
+    def __call__(self, epoch: int, parameters: dict[str, Tensor], optimizer: Optimizer) -> None:
+        if epoch > self.first:
+            self.add(torch.cat([value.detach().flatten() for value in parameters.values()]))
+        if epoch >= self.first and self.learning_rate is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate * group["rate"]
 
     def add(self, weights: Tensor) -> None:
         """One more point, by Welford's update, which does not cancel."""
@@ -128,22 +137,22 @@ class Path:
 @dataclass(frozen=True)
 class SWAGPosterior:
     method: SWAG
-    model: nn.Module  # with the mean weights
+    networks: tuple[nn.Module, ...]  # one, with the mean weights
     variance: Tensor  # (p,)
     deviations: Tensor  # (K, p)
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        with evaluating(self.model):
+        with evaluating(self.networks[0]):
             return family.from_members(self.members(x), self.method.n_samples, keep_samples=keep_samples)
 
     def members(self, x: Inputs) -> Iterator[Members]:
         """The samples, one at a time; the model must be in eval mode."""
         for weights in self.weights():
-            yield run(_With(self.model, weights), x, self.method.restore_prior)
+            yield run(_With(self.networks[0], weights), x, self.method.restore_prior)
 
     def weights(self) -> Iterator[Tensor]:
-        """The drawn weights, (p,) each, in the order of ``model.parameters()``."""
-        mean, std = parameters_to_vector(self.model.parameters()).detach(), self.variance.sqrt()
+        """The drawn weights, (p,) each, in the order of the network's ``parameters()``."""
+        mean, std = parameters_to_vector(self.networks[0].parameters()).detach(), self.variance.sqrt()
         spread = self.deviations / math.sqrt(len(self.deviations) - 1)
         generator = torch.Generator(mean.device).manual_seed(self.method.seed)
         for _ in range(self.method.n_samples):
@@ -166,14 +175,3 @@ def _named(model: nn.Module, weights: Tensor) -> dict[str, Tensor]:
     named = dict(model.named_parameters())
     parts = weights.split([parameter.numel() for parameter in named.values()])
     return {name: part.view_as(p) for part, (name, p) in zip(parts, named.items(), strict=True)}
-
-
-def _without_batchnorm(build: Build) -> nn.Module:
-    model = build()
-    for name, module in model.named_modules():
-        if isinstance(module, _NormBase) and module.track_running_stats:
-            raise ValueError(
-                f"SWAG needs a network without running statistics, which would have to be recomputed for each sample; "
-                f"{name!r} is {module}: use GroupNorm or LayerNorm, or Ensemble or MCDropout"
-            )
-    return model

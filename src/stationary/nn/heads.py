@@ -1,11 +1,9 @@
 """The head: the only place where an activation plugs into a network."""
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 
 from stationary.activations import activation as activation_by_name
+from stationary.nn.restored_prior import RestoredPrior
 
 
 class StationaryHead(nn.Module):
@@ -22,12 +20,11 @@ class StationaryHead(nn.Module):
         dropout: probability of dropping a hidden unit, in [0, 1).
     """
 
-    prior_variance: Tensor | None  # (out_features,); both are set by calibrate_prior
-    reference_norm: Tensor | None  # scalar
     hidden: nn.Linear
     activation: nn.Module
     dropout: nn.Dropout
     output: nn.Linear
+    restored_prior: RestoredPrior
 
     def __init__(
         self,
@@ -48,8 +45,7 @@ class StationaryHead(nn.Module):
         self.activation = activation_by_name(activation) if isinstance(activation, str) else activation
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden, out_features)
-        self.register_buffer("prior_variance", None)
-        self.register_buffer("reference_norm", None)
+        self.restored_prior = RestoredPrior()
 
     @property
     def in_features(self) -> int:
@@ -69,26 +65,3 @@ class StationaryHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.output(self.dropout(self.features(x)))
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether ``calibrate_prior`` has stored what ``missing_variance`` needs."""
-        return self.prior_variance is not None
-
-    def missing_variance(self, features: Tensor) -> Tensor:
-        """The prior variance that a finite network lacks where its features vanish, for each output.
-
-        v(x) = s^2 max(0, 1 - |phi(x)|^2 / k)^2, with s^2 the prior variance of the outputs and k the 5 % quantile of
-        |phi|^2 over the training data: zero in distribution, s^2 where no hidden unit is active. The square makes it
-        rise gently at the edge of the data, so that the few test inputs there keep their predictions.
-        """
-        assert self.prior_variance is not None and self.reference_norm is not None, "calibrate_prior comes first"
-        share = (1 - features.square().sum(-1) / self.reference_norm).clamp(min=0)
-        return share.square()[..., None] * self.prior_variance
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """The calibration belongs to the weights: it comes and goes with them."""
-        for name in ("prior_variance", "reference_norm"):
-            saved = state_dict.get(prefix + name)
-            setattr(self, name, None if saved is None else torch.empty_like(saved, device=self.output.weight.device))
-        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,6 +1,8 @@
-"""Weights that keep the variance: the second moment of every activation, and the layer that reads it."""
+"""Where a network starts: weights that keep the variance, and seeds that leave the global generators as they were."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -73,3 +75,14 @@ def _by_quadrature(activation: nn.Module, std: float) -> float:
         y = activation(x)
     density = torch.exp(-0.5 * (x / std) ** 2) / (math.sqrt(2 * math.pi) * std)
     return torch.trapezoid(y.square() * density, x).item()
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global generators that a network may use on this device; afterwards they are as they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every GPU
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

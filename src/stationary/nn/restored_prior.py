@@ -1,82 +1,202 @@
 """The prior that a finite network forgets far from its data, and how its head learns it back after training."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeGuard
+
 import torch
 from torch import Tensor, nn
 
-from stationary.inference.base import Inputs, batches, evaluating, run
-from stationary.nn.heads import StationaryHead
+from stationary.nn.running import Batches, Inputs, batches, call, device_of, evaluating, outputs_of
 
 QUANTILE = 0.05  # of the training data have smaller features than the reference: v(x) = 0 for the other 95 %
 FAR = 1e6
 
 
+class Head(Protocol):
+    """Any module that says: these are my features, this is my dropout behind them, this is my linear readout.
+
+    ``forward`` passes the features through ``dropout``. ``StationaryHead`` is one.
+    """
+
+    activation: nn.Module
+    dropout: nn.Dropout
+    output: nn.Linear
+
+    def features(self, x: Tensor) -> Tensor:
+        """The (n, hidden) values that the readout sees, before dropout."""
+
+
+class RestoredPrior(nn.Module):
+    """The prior variance that a finite network lacks where its features vanish, for each output.
+
+    v(x) = s^2 max(0, 1 - |phi(x)|^2 / k)^2, with s^2 the prior variance of the outputs and k the 5 % quantile of
+    |phi|^2 over the training data: zero in distribution, s^2 where no hidden unit is active. The square makes it rise
+    gently at the edge of the data, so that the few test inputs there keep their predictions.
+
+    Both numbers are set by ``calibrate_prior``; until then they are None. They are buffers, so they travel with the
+    ``state_dict`` of the network, and a network that loads one without them forgets its own.
+    """
+
+    variance: Tensor | None  # (out_features,)
+    reference: Tensor | None  # scalar
+    place: Tensor  # empty; it is on the device of the module
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("place", torch.empty(0), persistent=False)
+        self.register_buffer("variance", None)
+        self.register_buffer("reference", None)
+
+    @property
+    def known(self) -> bool:
+        """Whether ``calibrate_prior`` has set it."""
+        return self.variance is not None
+
+    def forward(self, features: Tensor) -> Tensor:
+        assert self.variance is not None and self.reference is not None, "calibrate_prior comes first"
+        share = (1 - features.square().sum(-1) / self.reference).clamp(min=0)
+        return share.square()[..., None] * self.variance
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in ("variance", "reference"):
+            saved = state_dict.get(prefix + name)
+            setattr(self, name, None if saved is None else torch.empty_like(saved, device=self.place.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def extra_repr(self) -> str:
+        return f"known={self.known}"
+
+
 def calibrate_prior(
-    model: nn.Module, x_train: Inputs, y_train: Tensor | None = None, *, batch_size: int | None = None
+    model: nn.Module, x_train: Inputs | Batches, y_train: Tensor | None = None, *, batch_size: int | None = None
 ) -> nn.Module:
     """Tell the model's head what "far away" means: every method of ``predict`` then restores the prior there.
 
     The features of a local activation vanish far from the data, and with them every epistemic measure: a regression
     network becomes sure of its last bias. The infinite network it stands for keeps its prior variance. This stores
-    the two numbers that give it back (``StationaryHead.missing_variance``): the 5 % quantile of the squared norm of the
-    features over the training data, and the prior variance of the outputs. For regression that is the variance of the
-    targets; for classification the variance of the trained network's logits over the data, centred over classes.
+    the two numbers that give it back (``RestoredPrior``): the 5 % quantile of the squared norm of the features over the
+    training data, and the prior variance of the outputs. For regression that is the variance of the targets; for
+    classification the variance of the trained network's logits over the data, centred over classes.
 
     "Far away" is far for the last hidden layer: a trunk that hides the distance (LayerNorm) defeats it, and it does
-    not see inputs that are odd but near.
+    not see inputs that are odd but near. A prediction that used it says so: ``pred.prior_restored``.
 
     Args:
-        model: a trained network with one ``StationaryHead`` whose activation decays (Matérn, RBF, ...).
-        x_train: the training inputs, or a good sample of them.
+        model: a trained network with one head, such as a ``StationaryHead``, whose activation decays (Matérn, RBF).
+        x_train: the training inputs, or a good sample of them: a tensor, a mapping, or a DataLoader of inputs or of
+            (inputs, targets), which is read once.
         y_train: for regression the targets, floating point, (n,) or (n, m). For classification leave it out, or give
-            the class indices, which are not needed.
-        batch_size: inputs at a time; all at once by default.
+            the class indices, which are not needed. A DataLoader brings its own.
+        batch_size: inputs at a time where x_train is a tensor; all at once by default.
 
     Returns:
         The same model; its head has two more buffers, which travel with its ``state_dict``.
     """
     head = only_head(model)
-    _check_decay(head.activation)
-    features: list[Tensor] = []
-    handle = head.dropout.register_forward_pre_hook(lambda _, args: features.append(args[0].square().sum(-1).flatten()))
-    try:
-        with evaluating(model):
-            outputs = torch.cat([run(model, x, restore_prior=False).outputs[0] for x in batches(x_train, batch_size)])
-    finally:
-        handle.remove()
-    if y_train is not None and y_train.is_floating_point():
-        if len(y_train) != len(outputs):
-            raise ValueError(f"y_train must have one row for each of the {len(outputs)} inputs, got {len(y_train)}")
-        variance = y_train.to(outputs).reshape(len(outputs), -1).var(0, correction=0)
-        if len(variance) != head.out_features:
-            raise ValueError(f"y_train must have {head.out_features} columns as the model, got {len(variance)}")
-    else:
-        logits = outputs - outputs.mean(-1, keepdim=True)
-        variance = logits.var(0, correction=0).mean().expand(head.out_features).clone()
-    head.prior_variance = variance
-    reference = torch.quantile(torch.cat(features).double(), QUANTILE).to(variance)
-    head.reference_norm = reference.clamp(min=torch.finfo(variance.dtype).tiny)
+    if not decays(head.activation):
+        raise ValueError(
+            f"calibrate_prior needs an activation that decays on both sides, got {head.activation}: its features do "
+            "not vanish far away, so there is no prior to restore; use Matern, RBF or activation_from_kernel"
+        )
+    outputs, targets = [], [] if y_train is None else [y_train]
+    with evaluating(model), _noting(head, lambda features: features.square().sum(-1).flatten()) as norms:
+        for x, y in batches(x_train, batch_size, device_of(model)):
+            outputs.append(outputs_of(_mean(call(model, x))))
+            if y is not None and y_train is None:
+                targets.append(y)
+    variance = _prior_variance(torch.cat(outputs), torch.cat(targets) if targets else None)
+    prior = prior_of(head) or RestoredPrior()
+    prior.variance = variance
+    reference = torch.quantile(torch.cat(norms).double(), QUANTILE).to(variance)
+    prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
+    head.restored_prior = prior  # type: ignore[attr-defined]  # where it has none yet, it becomes a submodule
     return model
 
 
-def only_head(model: nn.Module) -> StationaryHead:
-    """The model's one StationaryHead."""
-    heads = [module for module in model.modules() if isinstance(module, StationaryHead)]
+def _prior_variance(outputs: Tensor, y: Tensor | None) -> Tensor:
+    """(c,) the variance of each target, or for classes the mean variance of the centred logits."""
+    if y is None or not y.is_floating_point():
+        logits = outputs - outputs.mean(-1, keepdim=True)
+        return logits.var(0, correction=0).mean().expand(outputs.shape[1]).clone()
+    if len(y) != len(outputs):
+        raise ValueError(f"y_train must have one row for each of the {len(outputs)} inputs, got {len(y)}")
+    variance = y.to(outputs).reshape(len(outputs), -1).var(0, correction=0)
+    if len(variance) != outputs.shape[1]:
+        raise ValueError(f"y_train must have {outputs.shape[1]} columns as the model, got {len(variance)}")
+    return variance
+
+
+def _mean(result: Any) -> Any:
+    """What a network returned, without the noise variance of a regression."""
+    return result[0] if isinstance(result, tuple) and len(result) == 2 else result
+
+
+# Heads
+
+
+def is_head(module: Any) -> TypeGuard[Head]:
+    """Whether a module keeps the protocol ``Head``."""
+    parts = {"activation": nn.Module, "dropout": nn.Dropout, "output": nn.Linear}
+    return all(isinstance(getattr(module, name, None), kind) for name, kind in parts.items()) and callable(
+        getattr(module, "features", None)
+    )
+
+
+def only_head(model: nn.Module) -> Head:
+    """The model's one head."""
+    heads = [module for module in model.modules() if is_head(module)]
     if len(heads) != 1:
         raise ValueError(
-            f"model must have one StationaryHead, {type(model).__name__} has {len(heads)}; put one in place of the "
-            "classifier with stationary.replace_head, and train it"
+            f"model must have one head, such as a StationaryHead; {type(model).__name__} has {len(heads)}: put one in "
+            "place of the classifier with stationary.replace_head, and train it"
         )
     return heads[0]
 
 
-def _check_decay(activation: nn.Module) -> None:
-    """A decaying activation is near 0 a million units away, on both sides and at every phase."""
+def decays(activation: nn.Module) -> bool:
+    """Whether the activation is near 0 a million units away, on both sides and at every phase."""
     parameter = next(activation.parameters(), torch.empty(0, dtype=torch.float64))
     near = torch.linspace(-10, 10, 2001, dtype=parameter.dtype, device=parameter.device)
     with torch.no_grad():
         far = torch.cat([activation(near + FAR), activation(near - FAR)]).abs().amax()
-        if not far <= 1e-3 * activation(near).abs().amax():
-            raise ValueError(
-                f"calibrate_prior needs an activation that decays on both sides, got {activation}: its features do not "
-                "vanish far away, so there is no prior to restore; use Matern, RBF or activation_from_kernel"
-            )
+        return bool(far <= 1e-3 * activation(near).abs().amax())
+
+
+@contextmanager
+def missing_variances(model: nn.Module, restore_prior: bool | None) -> Iterator[list[Tensor]]:
+    """Inside, each pass of the model adds the prior variance (n, c) that its outputs lack to the list.
+
+    Args:
+        model: any network.
+        restore_prior: by default the prior is restored where ``calibrate_prior`` was called; True makes it an error
+            where it was not, False leaves it out.
+    """
+    heads = [module for module in model.modules() if is_head(module) and prior_of(module) is not None]
+    if restore_prior and not heads:
+        raise ValueError(
+            "restore_prior=True needs a head that knows its prior, and the model has none; call first "
+            "stationary.calibrate_prior(model, x_train)"
+        )
+    if restore_prior is False or not heads:
+        yield []
+        return
+    with _noting(heads[-1], prior_of(heads[-1]) or RestoredPrior()) as variances:
+        yield variances
+
+
+@contextmanager
+def _noting(head: Head, note: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+    """Inside, each pass adds ``note(features)`` to the list, for the features that reach the head's dropout."""
+    found: list[Tensor] = []
+    handle = head.dropout.register_forward_pre_hook(lambda _, args: found.append(note(args[0])))
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def prior_of(head: Head) -> RestoredPrior | None:
+    """The restored prior of a head, if it is known."""
+    prior = getattr(head, "restored_prior", None)
+    return prior if isinstance(prior, RestoredPrior) and prior.known else None

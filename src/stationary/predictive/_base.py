@@ -5,7 +5,7 @@ Memory is O(n c), whatever the number of members.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -38,9 +38,13 @@ class Members(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
-    """What the two kinds share: their fields are tensors whose first dimension is the input's."""
+    """What the two kinds share: their fields are tensors whose first dimension is the input's.
+
+    ``prior_restored`` says whether the prediction has the prior variance that ``calibrate_prior`` restores.
+    """
 
     kind: ClassVar[str]
+    prior_restored: bool = field(default=False, kw_only=True)
 
     @classmethod
     def from_members(cls: type[P], members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> P:
@@ -48,7 +52,7 @@ class Predictive:
         raise NotImplementedError
 
     @classmethod
-    def from_moments(cls: type[P], mean: Tensor, covariance: Tensor) -> P:
+    def from_moments(cls: type[P], mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> P:
         """For outputs with this mean (n, c) and covariance (n, c, c)."""
         raise NotImplementedError
 
@@ -56,12 +60,13 @@ class Predictive:
         return len(next(iter(self.tensors().values())))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that are there, by name."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        """The tensors that are there, by name."""
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
     def to(self: P, device: str | torch.device) -> P:
         """The same prediction on another device."""
-        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
+        moved: dict[str, Any] = {name: value.to(device) for name, value in self.tensors().items()}
+        return replace(self, **moved)
 
     @classmethod
     def cat(cls: type[P], parts: list[P]) -> P:
@@ -69,13 +74,17 @@ class Predictive:
         if len(parts) == 1:
             return parts[0]
         tensors = [part.tensors() for part in parts]
-        return cls(**{n: torch.cat([t[n] for t in tensors], dim=1 if n == "samples" else 0) for n in tensors[0]})
+        joined: dict[str, Any] = {
+            n: torch.cat([t[n] for t in tensors], dim=1 if n == "samples" else 0) for n in tensors[0]
+        }
+        return replace(parts[0], **joined)
 
     def save(self, path: str | Path) -> Path:
         """Write to a NumPy archive (.npz), whole or not at all."""
         arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in self.tensors().items()}
         path = Path(path)
-        return write_atomically(path, lambda file: np.savez(file, allow_pickle=False, kind=self.kind, **arrays))
+        arrays |= {"kind": self.kind, "prior_restored": self.prior_restored}
+        return write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
     @classmethod
     def load(cls: type[P], path: str | Path) -> P:
@@ -84,7 +93,8 @@ class Predictive:
             arrays = dict(archive)
         if (kind := str(arrays.pop("kind", "nothing known"))) != cls.kind:
             raise ValueError(f"{path} must hold a {cls.kind} prediction, it holds {kind}; load it with that class")
-        return cls(**{name: torch.from_numpy(value) for name, value in arrays.items()})
+        restored = bool(arrays.pop("prior_restored", False))
+        return cls(**{name: torch.from_numpy(value) for name, value in arrays.items()}, prior_restored=restored)
 
 
 class Sums:

@@ -44,6 +44,13 @@ class Categorical(Predictive):
     output_variance: Tensor
     samples: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        if self.probs.shape[-1] < 2:
+            raise ValueError(
+                "a Categorical needs at least two classes, got a network with one output; for regression pass "
+                "family=stationary.Gaussian, and give a two-class network two outputs, such as nn.Linear(d, 2)"
+            )
+
     def entropy(self) -> Tensor:
         """(n,) entropy of the mean, in nats: the total uncertainty, at most log c."""
         return torch.special.entr(self.probs).sum(-1)
@@ -77,7 +84,7 @@ class Categorical(Predictive):
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Categorical":
         """Accumulate the members; each sees the restored prior through its own normal points, shared by all inputs."""
-        outputs_moments, sums, samples, seen = Moments(), Sums(), [], 0
+        outputs_moments, sums, samples, seen, prior = Moments(), Sums(), [], 0, None
         for outputs, prior, _ in members:
             z = at_least_float32(outputs).mT  # (s, c, n): operations over classes run along whole vectors
             spread = torch.zeros_like(z[:1]) if prior is None else at_least_float32(prior).mT
@@ -104,17 +111,18 @@ class Categorical(Predictive):
             outputs_moments.mean().mT.contiguous(),
             outputs_moments.variance().mT.contiguous(),
             torch.cat(samples) if keep_samples else None,
+            prior_restored=prior is not None,
         )
 
     @classmethod
-    def from_moments(cls, mean: Tensor, covariance: Tensor) -> "Categorical":
+    def from_moments(cls, mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> "Categorical":
         """For Gaussian outputs: two classes by the integrals of ``logistic``, more by quasi-Monte Carlo points."""
         mean, covariance = at_least_float32(mean), at_least_float32(covariance)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         if mean.shape[-1] == 2:
             difference = variance.sum(-1) - 2 * covariance[:, 0, 1]
             expected = logistic.of_gaussian(mean[:, 1] - mean[:, 0], difference.clamp(min=0))
-            return cls.from_logistic(expected, mean, variance)
+            return cls.from_logistic(expected, mean, variance, prior_restored=prior_restored)
         n, c = mean.shape
         rows = square_root(covariance).permute(2, 1, 0).reshape(c, c * n)
         nodes = normal_nodes(NODES, c).to(mean)
@@ -122,15 +130,20 @@ class Categorical(Predictive):
             Members(((some @ rows).view(-1, c, n) + mean.mT).mT) for some in nodes.split(max(1, CHUNK // mean.numel()))
         )
         result = cls.from_members(chunks, NODES)
-        return replace(result, output_mean=mean, output_variance=variance)
+        return replace(result, output_mean=mean, output_variance=variance, prior_restored=prior_restored)
 
     @classmethod
     def from_logistic(
-        cls, expected: logistic.LogisticExpectations, output_mean: Tensor, output_variance: Tensor
+        cls,
+        expected: logistic.LogisticExpectations,
+        output_mean: Tensor,
+        output_variance: Tensor,
+        *,
+        prior_restored: bool = False,
     ) -> "Categorical":
         """For two classes whose logit difference has the given expectations."""
         half = (output_mean[:, 1] - output_mean[:, 0]).double() / 2
         probs = torch.stack([1 - expected.probability, expected.probability], -1)
         log_probs = torch.stack([-half, half], -1) - expected.log_cosh[:, None]
         probs, log_probs, entropy = (a.to(output_mean.dtype) for a in (probs, log_probs, expected.entropy))
-        return cls(probs, log_probs, entropy, output_mean, output_variance)
+        return cls(probs, log_probs, entropy, output_mean, output_variance, prior_restored=prior_restored)

@@ -46,7 +46,7 @@ class Gaussian(Predictive):
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Gaussian":
         """Accumulate the members; their own noise and the restored prior add to the variance in closed form."""
-        means, noises, samples = Moments(), Sums(), []
+        means, noises, samples, prior = Moments(), Sums(), [], None
         for outputs, prior, noise in members:
             z = at_least_float32(outputs)
             means.add(z, torch.zeros_like(z[:1]) if prior is None else prior)
@@ -54,10 +54,11 @@ class Gaussian(Predictive):
             if keep_samples:
                 samples.append(z)
         kept = torch.cat(samples) if keep_samples else None
-        return cls(means.mean(), means.variance(), noises.mean()[0], kept)
+        return cls(means.mean(), means.variance(), noises.mean()[0], kept, prior_restored=prior is not None)
 
     @classmethod
-    def from_moments(cls, mean: Tensor, covariance: Tensor) -> "Gaussian":
+    def from_moments(cls, mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> "Gaussian":
         """For outputs whose mean (n, m) and covariance (n, m, m) are known."""
         mean, covariance = at_least_float32(mean), at_least_float32(covariance)
-        return cls(mean, covariance.diagonal(dim1=-2, dim2=-1).clone(), torch.zeros_like(mean))
+        variance = covariance.diagonal(dim1=-2, dim2=-1).clone()
+        return cls(mean, variance, torch.zeros_like(mean), prior_restored=prior_restored)

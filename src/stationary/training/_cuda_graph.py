@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from stationary.nn.masks import Noise, Random, apply_mask, drawn
-from stationary.training._members import Data, Losses, Members, Named, within
+from stationary.training._members import Losses, Members, Named, within
+from stationary.training.data import Rows
 
 WARM_UP = 3  # steps before the capture: libraries allocate and choose kernels in the first
 DRAWN_BYTES = 2**26  # random numbers that lie ready, for each member: many steps of small masks, one of large ones
@@ -32,7 +33,7 @@ class Replayed:
         capture: whether to capture; without, the same steps run one by one.
     """
 
-    def __init__(self, members: Members, data: Data, size: int, *, fused: bool = False, capture: bool = True) -> None:
+    def __init__(self, members: Members, data: Rows, size: int, *, fused: bool = False, capture: bool = True) -> None:
         k, device = len(members.models), data.x.device
         self.members, self.data, self.capture = members, data, capture
         steps = -(-data.rows.shape[1] // size)
@@ -67,8 +68,11 @@ class Replayed:
         self.stream = torch.cuda.Stream() if capture else None
         self.done = 0
 
-    def train(self, optimizer: Optimizer) -> list[float]:
-        """One epoch; the mean loss of each member."""
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def train(self, epoch: int, optimizer: Optimizer, after_step: object = None) -> list[float]:
+        """One epoch; the mean loss of each member. Nothing can be called after a step: it is part of the graph."""
         steps, k, size = self.rows.shape
         rows = self.members.shuffled(self.data)
         rows = F.pad(rows, (0, steps * size - rows.shape[1]), value=-1)
@@ -126,7 +130,7 @@ class Replayed:
         if self.base.loss == "own":
             return vmap(self._own_losses)(parameters, buffers, x, y) * weight
         outputs = vmap(self._outputs)(parameters, buffers, x)
-        if self.copies and self.base.loss == "cross_entropy":
+        if self.copies and self.base.loss == "cross_entropy" and not self.base.smoothing:
             from stationary.training._stacked_triton import cross_entropy
 
             return cross_entropy(outputs, y) * weight
@@ -136,7 +140,7 @@ class Replayed:
         return functional_call(self.base, (within(parameters), within(buffers)), (x, y))
 
     def _outputs(self, parameters: Named, buffers: Named, x: Tensor) -> Tensor:
-        with self.base.autocast(x):
+        with self.base.autocast(x.device):
             return functional_call(self.base.model, (parameters, buffers), (x,))
 
 

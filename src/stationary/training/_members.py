@@ -1,101 +1,75 @@
 """Networks in training: one as it is, or several as one, by ``vmap`` over their stacked parameters."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import accumulate
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from stationary.nn.masks import Random, active_dropouts, draw_shape, drawn, masked, noises
+from stationary.nn.running import Inputs, call, outputs_of
+from stationary.training.config import Training
+from stationary.training.data import Rows
 
 Named: TypeAlias = dict[str, Tensor]
-Build: TypeAlias = Callable[[], nn.Module]
-
-
-class Data(NamedTuple):
-    """What members train on: some rows of x and y each.
-
-    Args:
-        x, y: (n, ...), of all members together.
-        weight: (n,).
-        rows: (1 or K, n'), those that each member sees; -1 where a member has fewer.
-        counts: 1 or K, how many.
-    """
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor
-    rows: Tensor
-    counts: tuple[int, ...]
-
-    @classmethod
-    def joined(cls, parts: Sequence["Data"]) -> "Data":
-        """The data of several members, of one row of ``rows`` each."""
-        n = max(part.rows.shape[1] for part in parts)
-        starts = accumulate((len(part.x) for part in parts[:-1]), initial=0)
-        rows = [
-            F.pad(part.rows + s, (0, n - part.rows.shape[1]), value=-1) for part, s in zip(parts, starts, strict=True)
-        ]
-        x, y, weight = (torch.cat(tensors) for tensors in list(zip(*parts, strict=True))[:3])
-        return cls(x, y, weight, torch.cat(rows), tuple(part.counts[0] for part in parts))
-
-    def weights(self, rows: Tensor) -> Tensor:
-        """Of these rows; 0 for those that are not there."""
-        return torch.where(rows >= 0, self.weight[rows], 0.0)
 
 
 class Losses(nn.Module):
     """A network with its loss: (n, ...) inputs and their targets to (n,)."""
 
-    def __init__(self, model: nn.Module, loss: str, precision: str) -> None:
+    def __init__(self, model: nn.Module, training: Training) -> None:
         super().__init__()
-        self.model, self.loss, self.precision = model, loss, precision
+        self.model, self.loss, self.precision = model, training.loss, training.precision
+        self.smoothing = training.label_smoothing
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        with self.autocast(x):
+    def forward(self, x: Inputs, y: Tensor) -> Tensor:
+        with self.autocast(y.device):
             if self.loss == "own":
                 return self.model.losses(x, y)  # type: ignore[operator]
-            outputs = self.model(x)
+            outputs = outputs_of(call(self.model, x))
         return self.of_outputs(outputs, y)
 
     def of_outputs(self, outputs: Tensor, y: Tensor) -> Tensor:
         if self.loss == "cross_entropy":
-            return F.cross_entropy(_at_least_float32(outputs), y, reduction="none")
+            return F.cross_entropy(_at_least_float32(outputs), y, reduction="none", label_smoothing=self.smoothing)
         return (outputs - y).square().mean(-1)
 
-    def autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         if self.precision == "float32":
             return nullcontext()
-        return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 class Members:
-    """The networks in training."""
+    """The networks in training.
+
+    Args:
+        models: the networks; they come back with the trained weights.
+        seeds: one for each, of the order of its data and of its masks.
+        device: where they are.
+        training: the configuration.
+        stacked: whether they run as one, by copies of their parameters with one more dimension in front; else there is
+            one network, and its own parameters train.
+    """
 
     def __init__(
         self,
-        builds: Sequence[Build],
+        models: Sequence[nn.Module],
         seeds: Sequence[int],
         device: torch.device,
+        training: Training,
         *,
-        loss: str,
-        precision: str = "float32",
         stacked: bool = True,
     ) -> None:
-        self.models = [_build(build, seed, device) for build, seed in zip(builds, seeds, strict=True)]
-        if len({id(model) for model in self.models}) < len(seeds):
-            raise ValueError("build must return a fresh network on each call, it returned the same one again")
-        self.stacked = stacked
+        self.models, self.seeds, self.stacked, self.device = list(models), list(seeds), stacked, device
         state: tuple[Named, Named] = stack_module_state(self.models) if stacked else _state(self.models[0])
         self.parameters, self.buffers = state
-        self.losses = Losses(self.models[0], loss, precision)
+        self.losses = Losses(self.models[0], training)
         self.orders = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         mask_seeds = [int(torch.randint(2**62, (), generator=order, device=device)) for order in self.orders]
         self.masks = [torch.Generator(device).manual_seed(seed) for seed in mask_seeds]
@@ -103,24 +77,7 @@ class Members:
 
     # Data
 
-    def check_outputs(self, data: Data) -> None:
-        """Raise unless what the networks return suits the targets."""
-        loss = self.losses.loss
-        if loss == "own":
-            return
-        with torch.no_grad(), seeded(0, data.x.device):
-            outputs = self.models[0].eval()(data.x[:2])
-        classes = loss == "cross_entropy"
-        width = int(data.y[data.rows].max()) + 1 if classes else data.y.shape[1]
-        shape = outputs.shape if isinstance(outputs, Tensor) else ()
-        if len(shape) != 2 or shape[1] < width or (shape[1] > width and not classes):
-            got = f"a tensor {tuple(shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise ValueError(
-                f"build must make networks that return a tensor (n, {width}{' or more' if classes else ''}), one "
-                f"column for each {'class' if classes else 'target'} in y; got {got} for {len(data.x[:2])} inputs"
-            )
-
-    def hold_out(self, data: Data, fraction: float) -> tuple[Data, Data]:
+    def hold_out(self, data: Rows, fraction: float) -> tuple[Rows, Rows]:
         """The data in two: for training, and a random fraction for validation, another for each member."""
         n = data.rows.shape[1]
         held_out = max(1, round(fraction * n))
@@ -134,7 +91,7 @@ class Members:
             data._replace(rows=rows[:, :held_out], counts=(held_out,)),
         )
 
-    def shuffled(self, data: Data) -> Tensor:
+    def shuffled(self, data: Rows) -> Tensor:
         """Each member's rows in an order that its own generator draws."""
         k, device = len(self.models), data.rows.device
         rows, counts = data.rows.expand(k, -1), data.counts * (k // len(data.counts))
@@ -144,35 +101,19 @@ class Members:
 
     # Passes
 
-    def train(self, data: Data, size: int, optimizer: Optimizer) -> list[float]:
-        """One epoch; the mean loss of each member."""
-        rows = self.shuffled(data) if size < data.rows.shape[1] else data.rows
-        self.set_mode(training=True)
-        sums = []
-        for batch in rows.split(size, dim=1):
-            loss, weight = self.sums(data, batch, dropout=True)
-            optimizer.zero_grad()
-            (loss / weight).sum().backward()  # members share no parameter, so each gets its own gradient
-            optimizer.step()
-            sums.append((loss.detach(), weight))
-        return _mean(sums)
+    def sums(self, x: Any, y: Tensor, weight: Tensor, *, dropout: bool) -> tuple[Tensor, Tensor]:
+        """The weighted losses and the weights, summed over one batch of each member: (K,) each.
 
-    def evaluate(self, data: Data, size: int) -> list[float]:
-        """The mean loss of each member, without dropout."""
-        self.set_mode(training=False)
-        with torch.no_grad():
-            return _mean([self.sums(data, batch, dropout=False) for batch in data.rows.split(size, dim=1)])
-
-    def sums(self, data: Data, rows: Tensor, *, dropout: bool) -> tuple[Tensor, Tensor]:
-        """The weighted losses and the weights, summed over the rows: (K,) each."""
-        rows = rows.expand(len(self.models), -1)
-        x, y, weight = data.x[rows], data.y[rows], data.weights(rows)
+        Args:
+            x, y, weight: of all members, (K, b, ...), where they are stacked; else of the one network, (b, ...).
+            dropout: whether masks are drawn.
+        """
         if self.stacked:
             losses = vmap(self._member)(self.parameters, self.buffers, x, y, self.draws(x[0]) if dropout else [])
-        else:
-            with masked(self.models[0], self._draw) if dropout else nullcontext():
-                losses = self.losses(x[0], y[0])[None]
-        return (losses * weight).sum(1), weight.sum(1)
+            return (losses * weight).sum(1), weight.sum(1)
+        with masked(self.models[0], self._draw) if dropout else nullcontext():
+            losses = self.losses(x, y)
+        return (losses * weight).sum()[None], weight.sum()[None]
 
     def _member(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor, draws: list[Tensor]) -> Tensor:
         remaining = iter(draws)
@@ -234,17 +175,14 @@ class Members:
         state = self.parameters | self.buffers
         return {name: value[k] for name, value in state.items()} if self.stacked else state
 
-    def stacked_parameters(self) -> Named:
-        """Live; the first dimension is that of the members."""
-        return self.parameters if self.stacked else {name: value[None] for name, value in self.parameters.items()}
+    def parameters_of(self, k: int) -> Named:
+        """The parameters of member k, live."""
+        return {name: value[k] for name, value in self.parameters.items()} if self.stacked else self.parameters
 
     def finished(self, states: list[Named]) -> list[nn.Module]:
         """The networks with these parameters and buffers; where they are empty, with the present ones."""
-        with torch.no_grad():
-            for k, model in enumerate(self.models):
-                parameters, buffers = _state(model)
-                for name, value in (parameters | buffers).items():
-                    value.copy_((states[k] or self.state(k))[name])
+        for k, model in enumerate(self.models):
+            load(model, states[k] or self.state(k))
         return [model.eval() for model in self.models]
 
 
@@ -272,24 +210,16 @@ class Best:
         return bool(self.running)
 
 
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """The global generators that networks may use here: seeded inside, afterwards as they were."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every GPU
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
-
-
-def _build(build: Build, seed: int, device: torch.device) -> nn.Module:
-    with seeded(seed, device):
-        return build().to(device)
-
-
 def _state(model: nn.Module) -> tuple[Named, Named]:
     return dict(model.named_parameters()), dict(model.named_buffers())
+
+
+@torch.no_grad()
+def load(model: nn.Module, state: Named) -> None:
+    """Write parameters and buffers into the model, where they are."""
+    parameters, buffers = _state(model)
+    for name, value in (parameters | buffers).items():
+        value.copy_(state[name])
 
 
 def within(state: Named) -> Named:
@@ -299,8 +229,3 @@ def within(state: Named) -> Named:
 
 def _at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
-
-
-def _mean(sums: list[tuple[Tensor, Tensor]]) -> list[float]:
-    loss, weight = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
-    return (loss / weight).tolist()

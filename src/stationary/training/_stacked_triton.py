@@ -299,7 +299,7 @@ class Adam(Optimizer):
     def __init__(self, groups: Sequence[dict[str, Any]], copies: dict[Tensor, Tensor]) -> None:
         super().__init__(groups, {"lr": 1e-3, "weight_decay": 0.0})
         self.copies = copies
-        self.count = torch.zeros((), device=groups[0]["params"][0].device)
+        self.state["all"]["count"] = torch.zeros((), device=groups[0]["params"][0].device)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
@@ -308,7 +308,7 @@ class Adam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        self.count += 1
+        self.state["all"]["count"] += 1
         for group in self.param_groups:
             for parameter in group["params"]:
                 copy = self.copies.get(parameter)
@@ -328,8 +328,9 @@ class Adam(Optimizer):
             members, size, padded = len(p), p[0].numel(), copy[0].numel()
             columns = p.shape[2], copy.shape[2]
         _adam[(triton.cdiv(size, BLOCK), members)](
-            p, gradient, state["mean"], state["square"], p if copy is None else copy.detach(), self.count,
-            size, padded, *columns, rate, decay, COPIED=copy is not None, WIDER=columns[0] < columns[1], BLOCK=BLOCK,
+            p, gradient, state["mean"], state["square"], p if copy is None else copy.detach(),
+            self.state["all"]["count"], size, padded, *columns, rate, decay,
+            COPIED=copy is not None, WIDER=columns[0] < columns[1], BLOCK=BLOCK,
         )  # fmt: skip
 
 

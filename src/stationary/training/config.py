@@ -11,9 +11,9 @@ class Group:
     """Parameters with a learning rate and a weight decay of their own.
 
     Args:
-        prefix: of their names.
-        rate: times the learning rate.
-        decay: times the weight decay.
+        prefix: what the names of these parameters start with.
+        rate: factor on the learning rate for these parameters.
+        decay: factor on the weight decay for these parameters.
     """
 
     prefix: str
@@ -36,7 +36,11 @@ class Training:
         weight_decay: times the weights is added to the gradient; "adamw" takes its own step instead, of the learning
             rate times the weight decay times the weights.
         groups: parameters that learn otherwise; a parameter belongs to the first group that names it.
+        label_smoothing: share of the cross entropy that goes to all classes alike.
+        schedule: of the learning rate: "steps" divides it by 10 at the milestones; "one_cycle" raises it from a small
+            value to ``learning_rate`` and lowers it to almost 0 (Smith and Topin, 2018).
         milestones: after so many epochs the learning rate is divided by 10.
+        warm_up: share of all steps after which "one_cycle" has reached ``learning_rate``.
         patience: stop a member after so many epochs without a lower validation loss, and go back to its best weights.
         validation_fraction: of the data, held out for ``patience`` when no validation data are given.
         precision: "float32", or "bfloat16": linear layers and convolutions compute in 16 bits (autocast), weights stay
@@ -53,7 +57,10 @@ class Training:
     nesterov: bool = False
     weight_decay: float = 0.0
     groups: tuple[Group, ...] = ()
+    label_smoothing: float = 0.0
+    schedule: str = "steps"
     milestones: tuple[int, ...] = ()
+    warm_up: float = 0.25
     patience: int | None = None
     validation_fraction: float = 0.1
     precision: str = "float32"
@@ -77,6 +84,9 @@ class Training:
                 isinstance(self.groups, tuple) and all(isinstance(group, Group) for group in self.groups),
                 "a tuple of Group",
             ),
+            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
+            "schedule": (self.schedule in ("steps", "one_cycle"), "'steps' or 'one_cycle'"),
+            "warm_up": (0 < self.warm_up < 1, "in (0, 1)"),
             "milestones": (isinstance(steps, tuple) and all(map(_is_count, steps)), "a tuple such as (150, 225)"),
             "patience": (self.patience is None or _is_count(self.patience), "a positive integer or None, for no stop"),
             "validation_fraction": (0 < self.validation_fraction < 1, "in (0, 1)"),

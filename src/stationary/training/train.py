@@ -1,110 +1,168 @@
-"""The training configuration and the only training loop: members train in lockstep, each as if it were alone."""
+"""The only training loop: one network or many, in lockstep where that is possible, each as if it were alone."""
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import MultiStepLR
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, OneCycleLR
 
 from stationary._extras import has_triton
+from stationary.nn.init import seeded
+from stationary.nn.running import device_of
+from stationary.training._checkpoint import Checkpoint, write_checkpoint
 from stationary.training._cuda_graph import Replayed, can_be_replayed
-from stationary.training._members import Best, Build, Data, Members, Named, seeded
+from stationary.training._epochs import Epochs, InMemory, Streamed, check_outputs, evaluate
+from stationary.training._members import Best, Members, Named
 from stationary.training.config import Group, Training
+from stationary.training.data import Data, Rows, checked, is_pair
 
+Build: TypeAlias = Callable[[], nn.Module]
 Progress: TypeAlias = Callable[[int, float, float | None], None]
-OnEpoch: TypeAlias = Callable[[int, Named, Optimizer], None]
+Observer: TypeAlias = Callable[[int, Named, Optimizer], object]
 
 
 def train(
-    build: Build | Sequence[Build],
-    x: Tensor | Sequence[Tensor],
-    y: Tensor | Sequence[Tensor],
+    build: Build,
+    data: Data,
     training: Training,
     *,
     n_members: int = 1,
     seeds: Sequence[int] | None = None,
     sample_weight: Tensor | None = None,
-    validation: tuple[Tensor, Tensor] | None = None,
+    validation: Data | None = None,
     progress: Progress | None = None,
-    on_epoch: OnEpoch | None = None,
+    observers: Sequence[Observer | None] | None = None,
     keep_diverged: bool = False,
+    checkpoint: str | Path | None = None,
+    device: str | torch.device | None = None,
 ) -> list[nn.Module]:
-    """Train networks that differ in their seed, or in their data too; they come back on the device of x, in eval mode.
+    """Train networks that differ in their seed; they come back on the device they were trained on, in eval mode.
 
     Member k is, up to rounding, the network that ``train`` gives alone for seed + k. Several members run as one, by
     ``vmap`` over stacked parameters; where that cannot be (BatchNorm keeps statistics, a network draws random numbers
-    of its own), they are trained one after the other, and so are members with data of their own on a CPU, which gains
-    nothing from more work at a time. On a GPU a step is one CUDA graph. The global random state is left as it was.
+    of its own, data are batches), they are trained one after the other. On a GPU a step is one CUDA graph. The global
+    random state is left as it was.
 
     Args:
-        build: makes a fresh network, (n, ...) to (n, c); or a list of such functions, one for each member.
-        x: (n, ...) inputs; or a list of them, one for each member: the folds of a cross-validation.
-        y: (n,) class indices for the cross entropy, (n, m) real targets for the squared error; or a list, like x.
+        build: makes a fresh network, (n, ...) to (n, c). What it returns is copied, so that parts that several networks
+            share, such as an activation given to ``functools.partial``, are trained by each on its own.
+        data: (x, y), two tensors; or an iterable of batches (x, y) that can be read once for each epoch, such as a
+            DataLoader. y are class indices (n,) for the cross entropy, real targets (n, m) for the squared error.
         training: the configuration.
-        n_members: how many networks, where neither build nor x is a list.
+        n_members: how many networks.
         seeds: one for each member, instead of ``training.seed`` + k.
-        sample_weight: (n,), at least 0; a batch's loss is the weighted mean. Rows of weight 0 are left out.
-        validation: (x, y) to stop on, or just to watch if ``training.patience`` is None.
+        sample_weight: (n,), at least 0, for data that are tensors; a batch's loss is the weighted mean. Rows of weight
+            0 are left out.
+        validation: data to stop on, or just to watch if ``training.patience`` is None.
         progress: called after each epoch with its number (from 1), the training loss and the validation loss (None
             without validation), means over the members still in training.
-        on_epoch: called after each epoch with its number, the live parameters by name (their first dimension is that of
-            the members that run as one) and the optimizer, whose learning rate is already that of the next epoch.
+        observers: one for each member, or None for none; called after each epoch with its number, the member's live
+            parameters by name, and the optimizer, whose learning rate is already that of the next epoch.
         keep_diverged: return networks whose loss is no longer finite, as they are, instead of raising an error.
+        checkpoint: a file that holds the state after each epoch; a training that finds it continues there. Members
+            that train one after the other have one each, with their number before the suffix. It stays when training is
+            done, and another training must not use it.
+        device: where to train; by default where the tensors are, and for batches where ``build`` puts the network.
     """
-    builds, sets, seeds = _members(build, x, y, n_members, seeds, training.seed)
-    parts = [_checked(*one, training.loss, sample_weight) for one in sets]
-    device, n = parts[0].x.device, max(part.counts[0] for part in parts)
-    watched = None
-    if validation is not None:
-        watched = _checked(validation[0].to(device), validation[1], training.loss, name="validation ")
-    k, folds, on_gpu, size = len(builds), len(sets) > 1, device.type == "cuda", min(training.batch_size or n, n)
+    if not _is_count(n_members):
+        raise ValueError(f"n_members must be a positive integer, got {n_members!r}")
+    k = n_members if seeds is None else len(seeds)
+    if n_members not in (1, k):
+        raise ValueError(f"seeds must have one entry for each of the {n_members} members, got {k}")
+    return train_folds(
+        [build] * k,
+        [data] * k,
+        training,
+        seeds=range(training.seed, training.seed + k) if seeds is None else seeds,
+        sample_weight=sample_weight,
+        validation=validation,
+        progress=progress,
+        observers=observers,
+        keep_diverged=keep_diverged,
+        checkpoint=checkpoint,
+        device=device,
+    )
 
-    def one_by_one() -> list[nn.Module]:
-        return [
-            train(
-                builds[i],
-                *sets[i if folds else 0],
-                replace(training, seed=seeds[i]),
-                sample_weight=sample_weight,
-                validation=validation,
-                progress=progress,
-                on_epoch=on_epoch,
-                keep_diverged=keep_diverged,
-            )[0]
-            for i in range(k)
-        ]
 
-    def members_of(*, stacked: bool) -> Members:
-        return Members(builds, seeds, device, loss=training.loss, precision=training.precision, stacked=stacked)
+def train_folds(
+    builds: Sequence[Build],
+    folds: Sequence[Data],
+    training: Training,
+    *,
+    seeds: Sequence[int],
+    sample_weight: Tensor | None = None,
+    validation: Data | None = None,
+    progress: Progress | None = None,
+    observers: Sequence[Observer | None] | None = None,
+    keep_diverged: bool = False,
+    checkpoint: str | Path | None = None,
+    device: str | torch.device | None = None,
+) -> list[nn.Module]:
+    """Train networks that may differ in everything but the training: how they are built, their data, their seeds.
 
-    same_steps = len({-(-part.counts[0] // size) for part in parts}) == 1
-    if folds and not (on_gpu and same_steps and (watched or training.patience is None)):
-        return one_by_one()
-    members, batch = members_of(stacked=on_gpu or k > 1), parts[0].x[:size]
-    for part in (*parts, *filter(None, [watched])):
-        members.check_outputs(part)
-    replayed = on_gpu and can_be_replayed(members, batch)
-    if not replayed and k > 1 and (folds or not members.run_as_one(batch)):
-        return one_by_one()
-    if not replayed and k == 1:
-        members = members_of(stacked=False)
-    data = Data.joined(parts) if folds else parts[0]
-    if watched is None and training.patience is not None:
-        data, watched = members.hold_out(data, training.validation_fraction)
-    single = all(parameter.dtype == torch.float32 for parameter in members.parameters.values())
-    fused = has_triton() and single and training.precision == "bfloat16" and training.optimizer == "adam"
-    graph = Replayed(members, data, size, fused=fused) if replayed else None
-    optimizer = _optimizer(training, members.parameters, graph.copies if graph else {})
-    schedule = MultiStepLR(optimizer, training.milestones, gamma=0.1)
-    best = Best(k, training.patience)
-    with seeded(training.seed, device):
-        for epoch in range(1, training.epochs + 1):
-            losses = graph.train(optimizer) if graph else members.train(data, size, optimizer)
-            watched_losses = None if watched is None else members.evaluate(watched, size)
+    They run in lockstep where all have the same data, and on a GPU also where each has its own, as the folds of a
+    cross-validation; a CPU gains nothing from more work at a time, and trains those one after the other.
+
+    Args:
+        builds, folds, seeds: one for each network; the same data object several times is one set of data.
+        training, sample_weight, validation, progress, observers, keep_diverged, checkpoint, device: as for ``train``;
+            they hold for all networks.
+    """
+    k, observers = len(builds), observers or [None] * len(builds)
+    if not k or not k == len(folds) == len(seeds) == len(observers):
+        raise ValueError(
+            f"builds, folds and seeds must be of one length, at least 1, one for each network; got {k} builds, "
+            f"{len(folds)} folds, {len(seeds)} seeds and {len(observers)} observers"
+        )
+    path = None if checkpoint is None else Path(checkpoint)
+    parts = _rows_of(folds, training, sample_weight, device)
+    networks = _built(builds, seeds, parts[0].x.device if parts else device)
+    watch = partial(_watched, validation=validation, training=training)
+    run = partial(_run, progress=progress, keep_diverged=keep_diverged)
+    if parts is not None:
+        _resume(path, training, seeds, networks)
+        together = _together(networks, parts, seeds, training, watch)
+        if together is not None:
+            return run(*together, training, observers=observers, checkpoint=path)
+    trained = []
+    for i, (network, seed, observer) in enumerate(zip(networks, seeds, observers, strict=True)):
+        own = replace(training, seed=seed)  # what the network draws by itself is that of its own seed
+        mine = path and path.with_suffix(f".{i}{path.suffix}" if k > 1 else path.suffix)
+        _resume(mine, own, [seed], [network])
+        alone = Members([network], [seed], device_of(network) or torch.device("cpu"), own, stacked=False)
+        way, watched = _alone(alone, folds[i], None if parts is None else parts[i], own, watch)
+        trained += run(way, watched, own, observers=[observer], checkpoint=mine)
+    return trained
+
+
+def _run(
+    way: Epochs,
+    watched: Rows | Data | None,
+    training: Training,
+    *,
+    progress: Progress | None,
+    observers: Sequence[Observer | None],
+    keep_diverged: bool,
+    checkpoint: Path | None,
+) -> list[nn.Module]:
+    """The epochs: each trains, looks at the validation data, tells whoever watches, and is kept."""
+    members = way.members
+    optimizer = _optimizer(training, members.parameters, way.copies)
+    schedule, after_step, after_epoch = _schedule(training, optimizer, way)
+    best, first = Best(len(members.models), training.patience), 1
+    with seeded(training.seed, members.device):
+        if checkpoint is not None and (saved := Checkpoint.read(checkpoint, training, members.seeds)):
+            first = saved.load_rest(members, optimizer, schedule, best) + 1
+        for epoch in range(first, training.epochs + 1) if best.running else ():
+            losses = way.train(epoch, optimizer, after_step)
+            watched_losses = None if watched is None else evaluate(members, watched, training.batch_size)
             loss, watched_loss = best.mean_of_running(losses), best.mean_of_running(watched_losses)
             if loss is None or not (keep_diverged or math.isfinite(loss + (watched_loss or 0.0))):
                 raise RuntimeError(
@@ -113,43 +171,141 @@ def train(
                 )
             if progress is not None:
                 progress(epoch, loss, watched_loss)
-            schedule.step()
-            if on_epoch is not None:
-                on_epoch(epoch, members.stacked_parameters(), optimizer)
-            if watched_losses is not None and not best.update(watched_losses, members):
+            after_epoch()
+            for k, observer in enumerate(observers):
+                if observer is not None:
+                    observer(epoch, members.parameters_of(k), optimizer)
+            going_on = watched_losses is None or best.update(watched_losses, members)
+            if checkpoint is not None:
+                write_checkpoint(checkpoint, training, epoch, members, optimizer, schedule, best)
+            if not going_on:
                 break
     optimizer.zero_grad()
     return members.finished(best.states)
 
 
-def _members(
-    build: Build | Sequence[Build],
-    x: Tensor | Sequence[Tensor],
-    y: Tensor | Sequence[Tensor],
-    n_members: int,
-    seeds: Sequence[int] | None,
-    seed: int,
-) -> tuple[list[Build], list[tuple[Tensor, Tensor]], list[int]]:
-    """How each member is built, what it trains on (one set for all, or one each), and its seed."""
-    if not _is_count(n_members):
-        raise ValueError(f"n_members must be a positive integer, got {n_members!r}")
-    if isinstance(x, Tensor) != isinstance(y, Tensor):
-        raise ValueError(f"x and y must both be tensors, or both lists; got {type(x).__name__} and {type(y).__name__}")
-    if len(x) != len(y) or len(x) == 0:
-        raise ValueError(
-            f"x and y must have the same number of rows or, if lists, of tensors, at least one; got {len(x)} and "
-            f"{len(y)}"
-        )
-    sets = [(x, y)] if isinstance(x, Tensor) and isinstance(y, Tensor) else list(zip(x, y, strict=True))
-    k = max(n_members, len(sets), 1 if callable(build) else len(build), 1 if seeds is None else len(seeds))
-    builds = [build] * k if callable(build) else list(build)
-    seeds = list(range(seed, seed + k)) if seeds is None else list(seeds)
-    if len(sets) not in (1, k) or len(builds) != k or len(seeds) != k or n_members not in (1, k):
-        raise ValueError(
-            f"build, x, y and seeds must be of one length where they are lists, one for each member; got {len(builds)} "
-            f"networks to build, {len(sets)} sets of data, {len(seeds)} seeds and n_members={n_members}"
-        )
-    return builds, sets, seeds
+# Which way
+
+Watch: TypeAlias = Callable[[Members, Rows | None], tuple[Rows | None, Rows | Data | None]]
+Way: TypeAlias = tuple[Epochs, Rows | Data | None]  # and the validation data
+
+
+def _together(
+    networks: list[nn.Module], parts: list[Rows], seeds: Sequence[int], training: Training, watch: Watch
+) -> Way | None:
+    """All networks as one, by ``vmap`` and on a GPU by a CUDA graph; None where each has to train alone."""
+    k, device = len(networks), parts[0].x.device
+    on_gpu, shared, n = device.type == "cuda", len({id(part) for part in parts}) == 1, max(p.counts[0] for p in parts)
+    size = min(training.batch_size or n, n)
+    if k == 1 and not on_gpu:
+        return None
+    same_steps = len({-(-part.counts[0] // size) for part in parts}) == 1
+    data = parts[0] if shared else Rows.joined(parts) if on_gpu and same_steps else None
+    if data is None:
+        return None
+    members = Members(networks, seeds, device, training)
+    for part in {id(part): part for part in parts}.values():
+        check_outputs(members, *part.some())
+    graphed = on_gpu and training.schedule == "steps" and can_be_replayed(members, parts[0].x[:size])
+    if not graphed and (k == 1 or not shared or not members.run_as_one(parts[0].x[:size])):
+        return None
+    if not shared and training.patience is not None and watch(members, None)[1] is None:
+        return None  # rows that are held out must leave as many steps for each
+    left, watched = watch(members, data)
+    assert left is not None
+    if not graphed:
+        return InMemory(members, left, training.batch_size), watched
+    single = all(parameter.dtype == torch.float32 for parameter in members.parameters.values())
+    fused = has_triton() and single and training.precision == "bfloat16" and training.optimizer == "adam"
+    n = left.rows.shape[1]
+    return Replayed(members, left, min(training.batch_size or n, n), fused=fused), watched
+
+
+def _alone(members: Members, fold: Data, part: Rows | None, training: Training, watch: Watch) -> Way:
+    if part is None:
+        if training.patience is not None and watch(members, None)[1] is None:
+            raise ValueError(
+                f"patience={training.patience} needs validation=, since rows cannot be held out of an iterable of "
+                "batches; pass validation data, or patience=None"
+            )
+        return Streamed(members, fold), watch(members, None)[1]
+    check_outputs(members, *part.some())
+    left, watched = watch(members, part)
+    assert left is not None
+    return InMemory(members, left, training.batch_size), watched
+
+
+def _watched(
+    members: Members, data: Rows | None, validation: Data | None, training: Training
+) -> tuple[Rows | None, Rows | Data | None]:
+    """The rows to train on and the data to watch: those that are given, else for ``patience`` rows held out."""
+    if validation is not None:
+        if not is_pair(validation):
+            return data, validation
+        rows = checked(validation[0].to(members.device), validation[1], training.loss, name="validation ")
+        check_outputs(members, *rows.some())
+        return data, rows
+    if training.patience is None or data is None:
+        return data, None
+    return members.hold_out(data, training.validation_fraction)
+
+
+def _rows_of(
+    folds: Sequence[Data], training: Training, weight: Tensor | None, device: str | torch.device | None
+) -> list[Rows] | None:
+    """The tensors of each fold, checked; the same object where folds share them. None if they are batches."""
+    pairs = [fold for fold in folds if is_pair(fold)]
+    if pairs and len(pairs) < len(folds):
+        raise ValueError(f"folds must all be tensors, or all iterables; {len(pairs)} of {len(folds)} are tensors")
+    if not pairs:
+        if weight is not None:
+            raise ValueError("sample_weight is for data that are tensors, got an iterable of batches; leave it out")
+        return None
+    found: dict[tuple[int, int], Rows] = {}
+    for x, y in pairs:
+        if (id(x), id(y)) not in found:
+            found[id(x), id(y)] = checked(x if device is None else x.to(device), y, training.loss, weight)
+    return [found[id(x), id(y)] for x, y in pairs]
+
+
+def _built(builds: Sequence[Build], seeds: Sequence[int], device: str | torch.device | None) -> list[nn.Module]:
+    """Fresh networks, each a copy of what its build returns, on the device or, where it is None, where they are."""
+    place = torch.device(device or "cpu")
+    networks: list[nn.Module] = []
+    returned: list[nn.Module] = []
+    for build, seed in zip(builds, seeds, strict=True):
+        with seeded(seed, place):
+            network = build()
+        if any(network is other for other in returned):
+            raise ValueError("build must return a fresh network on each call, it returned the same one again")
+        returned.append(network)
+        networks.append(deepcopy(network) if device is None else deepcopy(network).to(place))
+    return networks
+
+
+def _resume(path: Path | None, training: Training, seeds: Sequence[int], networks: list[nn.Module]) -> None:
+    if path is not None and (saved := Checkpoint.read(path, training, seeds)):
+        saved.load_networks(networks)
+
+
+# How it learns
+
+
+def _schedule(
+    training: Training, optimizer: Optimizer, way: Epochs
+) -> tuple[LRScheduler, Callable[[], object], Callable[[], object]]:
+    """The schedule of the learning rate, and what to call after each step and after each epoch."""
+    if training.schedule == "one_cycle":
+        highest = [group["lr"] for group in optimizer.param_groups]
+        steps = training.epochs * len(way)
+        cycle = OneCycleLR(optimizer, highest, steps, pct_start=training.warm_up, cycle_momentum=False)
+        return cycle, cycle.step, _nothing
+    steps_down = MultiStepLR(optimizer, training.milestones, gamma=0.1)
+    return steps_down, _nothing, steps_down.step
+
+
+def _nothing() -> None:
+    pass
 
 
 def _optimizer(training: Training, parameters: Named, copies: Named | None = None) -> Optimizer:
@@ -162,7 +318,8 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
         if not named and group.prefix:
             raise ValueError(f"groups: no parameter's name starts with {group.prefix!r}; there are {', '.join(left)}")
         left = {name: parameter for name, parameter in left.items() if name not in named}
-        groups.append({"params": list(named.values()), "lr": rate * group.rate, "weight_decay": decay * group.decay})
+        settings = {"lr": rate * group.rate, "weight_decay": decay * group.decay, "rate": group.rate}
+        groups.append({"params": list(named.values()), **settings})
     groups = [group for group in groups if group["params"]]
     if copies:
         from stationary.training import _stacked_triton as stacked
@@ -176,36 +333,3 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _checked(x: Tensor, y: Tensor, loss: str, weight: Tensor | None = None, name: str = "") -> Data:
-    """The data on the device of x; rows of weight 0 are not looked at, now or later."""
-    if len(x) != len(y) or len(x) == 0:
-        raise ValueError(f"{name}x and y must have the same number of rows, at least one; got {len(x)} and {len(y)}")
-    if loss == "cross_entropy" and (y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool):
-        raise ValueError(
-            f"{name}y must be class indices (n,), integers, for loss='cross_entropy'; got {tuple(y.shape)} {y.dtype}: "
-            "use y.long(), or loss='mse' for real targets"
-        )
-    if loss == "mse" and (y.ndim != 2 or not y.is_floating_point()):
-        raise ValueError(
-            f"{name}y must be real targets (n, m) for loss='mse'; got {tuple(y.shape)} {y.dtype}: use y.float() and, "
-            "for a single target, y[:, None]"
-        )
-    weight = torch.ones(len(x)) if weight is None else weight
-    if weight.shape != (len(x),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
-        raise ValueError(
-            f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(x)},); got shape "
-            f"{tuple(weight.shape)}, from {weight.min().item():g} to {weight.max().item():g}"
-        )
-    y, weight = y.to(x.device), weight.to(x.device)
-    rows = weight.nonzero().T
-    for letter, values in (("x", x), ("y", y)):
-        bad = rows[0, ~values.reshape(len(x), -1).isfinite().all(1)[rows[0]]]
-        if len(bad):
-            raise ValueError(
-                f"{name}{letter} must be finite, got NaN or infinity in row {bad[0].item()}; drop such rows"
-            )
-    if loss == "cross_entropy" and y[rows].min() < 0:
-        raise ValueError(f"{name}y must be class indices from 0, got {y.min().item()}; map the labels to 0, 1, ...")
-    return Data(x, y.long() if loss == "cross_entropy" else y, weight, rows, (rows.shape[1],))

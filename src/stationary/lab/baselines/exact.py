@@ -1,22 +1,26 @@
 """Gaussian processes without approximation by inducing points: regression, and variational classification (VGP).
 
-Both fit a copy of any GPyTorch kernel, times a learnt variance, with a zero mean and Adam, and give a posterior that
-``stationary.predict`` takes: ``predict(ExactGP().fit(kernel, (x, y)), x_test, family=Gaussian)``.
+Both take a copy of any GPyTorch kernel, times a learnt variance, with a zero mean, in float64. They are methods like
+the others: ``fit(ExactGP(), ExactGP().builder(kernel, (x, y)), (x, y), gp_training(300))`` gives a posterior that
+``stationary.predict`` takes.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stationary._extras import extra
-from stationary.inference.base import Data, Inputs
+from stationary.inference.base import Method, Networks, only_network
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import Categorical, Gaussian, P
+from stationary.training import Build, Data, Training
+from stationary.training.data import Pair
 
 with extra("gp"):
     import gpytorch
@@ -26,6 +30,11 @@ with extra("gp"):
 NODES = 64  # of the Gauss-Hermite rule over the latent function
 
 
+def gp_training(steps: int, learning_rate: float = 0.05) -> Training:
+    """So many steps of Adam over all hyperparameters, with all rows at once; the loss is the process's own."""
+    return Training(loss="own", epochs=steps, batch_size=None, learning_rate=learning_rate)
+
+
 class _ExactModel(gpytorch.models.ExactGP):
     def __init__(self, kernel: Kernel, x: Tensor, y: Tensor) -> None:
         super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
@@ -33,6 +42,11 @@ class _ExactModel(gpytorch.models.ExactGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         return MultivariateNormal(x.new_zeros(len(x)), self.kernel(x))
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n,), each the negative log marginal likelihood of all rows, divided by their number."""
+        objective = gpytorch.mlls.ExactMarginalLogLikelihood(self.likelihood, self)
+        return -objective(self(x.double()), y.double().reshape(-1)).expand(len(x))
 
 
 class _VariationalModel(gpytorch.models.ApproximateGP):
@@ -44,83 +58,91 @@ class _VariationalModel(gpytorch.models.ApproximateGP):
             gpytorch.variational.VariationalStrategy(self, x, distribution, learn_inducing_locations=False)
         )
         self.kernel = ScaleKernel(kernel)
+        self.likelihood = gpytorch.likelihoods.BernoulliLikelihood()
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         return MultivariateNormal(x.new_zeros(len(x)), self.kernel(x))
 
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n,), each the negative evidence lower bound of all rows, divided by their number."""
+        objective = gpytorch.mlls.VariationalELBO(self.likelihood, self, num_data=len(x))
+        return -objective(self(x.double()), y.double()).expand(len(x))
+
 
 @dataclass(frozen=True)
-class ExactGP:
-    """GP regression; kernel, variance and noise by marginal likelihood.
+class ExactGP(Method):
+    """GP regression; kernel, variance and noise by marginal likelihood."""
 
-    Args:
-        steps: of Adam.
-        learning_rate: of Adam.
-    """
-
-    steps: int = 300
-    learning_rate: float = 0.05
-
-    def fit(self, kernel: Kernel, data: Data) -> "ExactGPPosterior":
-        """Condition on x (n, d) and y (n,) or (n, 1), in float64."""
+    def builder(self, kernel: Kernel, data: Pair) -> Build:
+        """What ``fit`` takes to build the process for x (n, d) and y (n,) or (n, 1)."""
         x, y = data[0].double(), data[1].double().reshape(-1)
-        model = _ExactModel(deepcopy(kernel), x, y).to(x).train()
-        objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-        _maximize(model, lambda: objective(model(x), y), self.steps, self.learning_rate)
-        return ExactGPPosterior(self, model.eval())
+        return lambda: _ExactModel(deepcopy(kernel), x, y).to(x)
+
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "ExactGPPosterior":
+        return ExactGPPosterior(self, (only_network(networks, self),))
 
 
 @dataclass(frozen=True)
 class ExactGPPosterior:
     method: ExactGP
-    model: Any
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         """Mean and variance of the function; the noise is the aleatoric part."""
         _check_family(family, Gaussian, keep_samples)
-        assert isinstance(x, Tensor)
-        with torch.no_grad(), gpytorch.settings.debug(False):  # which would warn at training inputs
-            latent = self.model(x.double())
-        noise = self.model.likelihood.noise.detach().expand(len(x), 1)
+        model: Any = self.networks[0]
+        with evaluating(model), gpytorch.settings.debug(False):  # which would warn at training inputs
+            latent = model(_float64(x))
+        noise = model.likelihood.noise.detach().expand(len(latent.mean), 1)
         return Gaussian(latent.mean[:, None], latent.variance[:, None], noise)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
-class VGP:
+class VGP(Method):
     """Binary GP classification: a full-rank Gaussian over the function at the training points, Bernoulli with probit.
 
-    Args:
-        steps: of Adam, over kernel and variational parameters together.
-        learning_rate: of Adam.
+    Kernel and variational parameters are trained together, by the evidence lower bound.
     """
 
-    steps: int = 1000
-    learning_rate: float = 0.05
-
-    def fit(self, kernel: Kernel, data: Data) -> "VGPPosterior":
-        """Maximise the evidence lower bound for x (n, d) and classes 0 and 1, in float64."""
+    def builder(self, kernel: Kernel, data: Pair) -> Build:
+        """What ``fit`` takes to build the process for x (n, d) and the classes 0 and 1."""
         x, y = data[0].double(), data[1]
         if y.ndim != 1 or not set(y.unique().tolist()) <= {0, 1}:
             raise ValueError(
                 f"y must be (n,) with the classes 0 and 1, got shape {tuple(y.shape)}, {y.unique().tolist()}"
             )
-        model = _VariationalModel(deepcopy(kernel), x).to(x).train()
-        likelihood = gpytorch.likelihoods.BernoulliLikelihood().to(x)
-        objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
-        _maximize(model, lambda: objective(model(x), y.double()), self.steps, self.learning_rate)
-        return VGPPosterior(self, model.eval())
+        return lambda: _VariationalModel(deepcopy(kernel), x).to(x)
+
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "VGPPosterior":
+        return VGPPosterior(self, (only_network(networks, self),))
 
 
 @dataclass(frozen=True)
 class VGPPosterior:
     method: VGP
-    model: Any
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         _check_family(family, Categorical, keep_samples)
-        assert isinstance(x, Tensor)
-        with torch.no_grad():
-            latent = self.model(x.double())
+        model: Any = self.networks[0]
+        with evaluating(model):
+            latent = model(_float64(x))
         return probit(latent.mean, latent.variance)  # type: ignore[return-value]
 
 
@@ -145,22 +167,15 @@ def probit(mean: Tensor, variance: Tensor) -> Categorical:
     )
 
 
-def _maximize(model: torch.nn.Module, objective: Callable[[], Tensor], steps: int, learning_rate: float) -> None:
-    optimizer = torch.optim.Adam(model.parameters(), learning_rate)
-    for step in range(steps):
-        optimizer.zero_grad()
-        loss = -objective()
-        if not loss.isfinite():
-            raise RuntimeError(
-                f"the objective is no longer finite in step {step}; try a learning_rate below {learning_rate}"
-            )
-        loss.backward()
-        optimizer.step()
-
-
 def _check_family(family: type[Any], expected: type[Any], keep_samples: bool) -> None:
     if family is not expected or keep_samples:
         raise ValueError(
             f"this Gaussian process predicts a {expected.__name__} without samples, got family={family.__name__}, "
             f"keep_samples={keep_samples}; use family={expected.__name__}"
         )
+
+
+def _float64(x: Inputs) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor for a Gaussian process, got {type(x).__name__}")
+    return x.double()

@@ -5,28 +5,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from stationary.inference.base import Data
 from stationary.lab.baselines.likelihoods import RobustMax
 from stationary.lab.baselines.sparse import (
     RadialKernel,
     SparseGP,
-    SparsePosterior,
+    SparseMethod,
     check_data,
     check_hidden,
     check_settings,
     kmeans,
     relu_trunk,
     some_rows,
-    trained,
     typical_distance,
 )
-from stationary.training import Training
 
 WEIGHT_STD, BIAS = 0.1, 0.1
 
 
 @dataclass(frozen=True)
-class GPDNN:
+class GPDNN(SparseMethod):
     """A ReLU network whose last layer is linear, a sparse GP on its outputs, and the RobustMax likelihood.
 
     As in the authors' example code, weights start as truncated normal numbers of std 0.1, biases at 0.1, and inducing
@@ -75,10 +72,3 @@ class GPDNN:
         kernel = RadialKernel(self.nu, self.lengthscale or typical_distance(features))
         likelihood = RobustMax(n_classes, self.epsilon)
         return SparseGP(trunk, kernel, points, likelihood, len(x), self.jitter, whitened=False).to(x)
-
-    def fit(self, data: Data, training: Training) -> SparsePosterior:
-        """Maximise the evidence lower bound: the training's loss is the module's own."""
-        return self.posterior(trained(self.build, data, training))
-
-    def posterior(self, model: nn.Module) -> SparsePosterior:
-        return SparsePosterior(self, model)

@@ -7,20 +7,23 @@ error here but a loss that is not finite. Parameters are told apart by the first
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stationary._checks import check_finite
-from stationary.inference.base import Data, Inputs, evaluating
+from stationary.inference.base import Method, Networks, only_network
+from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import Categorical, P
-from stationary.training import Training, train
+from stationary.training import Build, Data
+from stationary.training.data import Pair
 
 NUS = (0.5, 1.5, 2.5, math.inf)
 MIN_SQUARE = 1e-14  # of a scaled distance: its root changes no kernel by more than float32's rounding
@@ -186,18 +189,46 @@ class SparseGP(nn.Module):
         return parts[0], parts[1] / std, parts[2].mT.unflatten(0, factor.shape[:2]) / std
 
 
+class SparseMethod(Method, Protocol):
+    """A Gaussian process with inducing points as a method: ``fit(method, method.builder(data), data, training)``.
+
+    The training's loss is the module's own ("own"), the evidence lower bound.
+    """
+
+    def build(self, x: Tensor, n_classes: int) -> nn.Module:
+        """A fresh module for these training inputs, (n, d), on their device."""
+        raise NotImplementedError
+
+    def builder(self, data: Pair) -> Build:
+        """What ``fit`` takes to build a module for these data."""
+        x, y = data
+        return partial(self.build, x, max(2, int(y.max()) + 1))
+
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> "SparsePosterior":
+        return SparsePosterior(self, (only_network(networks, self),))
+
+
 @dataclass(frozen=True)
 class SparsePosterior:
     method: Any
-    model: Any
+    networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         if family is not Categorical:
             raise ValueError(
                 f"this Gaussian process predicts a Categorical, got family={family.__name__}; use family=Categorical"
             )
-        with evaluating(self.model):
-            return self.model.predictive(x, getattr(self.method, "seed", 0), keep_samples)
+        model: Any = self.networks[0]
+        with evaluating(model):
+            return model.predictive(x, getattr(self.method, "seed", 0), keep_samples)
 
 
 # Numbers
@@ -290,16 +321,7 @@ def _inverse_softplus(value: float) -> Tensor:
     return torch.tensor(value + math.log(-math.expm1(-value)))
 
 
-# Fitting
-
-Built = TypeVar("Built", bound=nn.Module)
-
-
-def trained(build: Callable[[Tensor, int], Built], data: Data, training: Training) -> Built:
-    """A module of ``build(x, n_classes)``, trained on its own losses."""
-    x, y = data
-    n_classes = max(2, int(y.max()) + 1)
-    return train(lambda: build(x, n_classes), x, y, replace(training, loss="own"))[0]  # type: ignore[return-value]
+# Building
 
 
 def relu_trunk(in_features: int, hidden: Sequence[int]) -> nn.Sequential:

@@ -1,16 +1,19 @@
 """SV-DKL: stochastic variational deep kernel learning (Wilson et al., 2016), as in GPyTorch's tutorial."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stationary.inference.base import Data, evaluating
+from stationary.inference.base import Networks, only_network
 from stationary.lab.baselines.likelihoods import Softmax
 from stationary.lab.baselines.sparse import (
     MIN_VARIANCE,
     RadialKernel,
+    SparseMethod,
     SparsePosterior,
     at_least_float32,
     check_data,
@@ -19,10 +22,11 @@ from stationary.lab.baselines.sparse import (
     cholesky,
     full_precision,
     relu_trunk,
-    trained,
 )
+from stationary.nn.running import evaluating
 from stationary.predictive import Categorical
-from stationary.training import Training
+from stationary.training import Data
+from stationary.training.data import is_pair
 
 BOUND, MARGIN = 10.0, 0.95  # the grid covers (-10, 10), the features 0.95 of it
 MIN_GRID = 8  # from here on every feature has two grid points on both sides
@@ -146,7 +150,7 @@ class AdditiveGP(nn.Module):
 
 
 @dataclass(frozen=True)
-class SVDKL:
+class SVDKL(SparseMethod):
     """A network of ReLU layers, a GP on a grid for each of its outputs, softmax of their mixtures.
 
     The last layer has a ReLU too, as the tutorial's network. Scaled to the grid, features are the same whatever their
@@ -201,11 +205,19 @@ class SVDKL:
             ranges = [torch.stack(model.trunk(x[rows]).aminmax()) for rows in batches]
             model.bounds.copy_(torch.stack(ranges).mean(0))
 
-    def fit(self, data: Data, training: Training) -> SparsePosterior:
-        """Maximise the evidence lower bound, the module's own loss, then calibrate."""
-        model = trained(self.build, data, training)
-        self.calibrate(model, data[0], training.batch_size or len(data[0]))
-        return self.posterior(model)
-
-    def posterior(self, model: nn.Module) -> SparsePosterior:
-        return SparsePosterior(self, model)
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> SparsePosterior:
+        """With the training data, the range of the features is kept for predictions (``calibrate``)."""
+        network: Any = only_network(networks, self)
+        if data is not None:
+            if not is_pair(data):
+                raise ValueError("data must be two tensors (x, y) for SVDKL, got an iterable; join its batches")
+            self.calibrate(network, data[0])
+        return SparsePosterior(self, (network,))

@@ -4,24 +4,21 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from stationary.inference.base import Data
 from stationary.lab.baselines.likelihoods import Bernoulli, Softmax
 from stationary.lab.baselines.sparse import (
     RadialKernel,
     SparseGP,
-    SparsePosterior,
+    SparseMethod,
     check_data,
     check_settings,
     kmeans,
     some_rows,
-    trained,
     typical_distance,
 )
-from stationary.training import Training
 
 
 @dataclass(frozen=True)
-class SVGP:
+class SVGP(SparseMethod):
     """A GP on the inputs: two classes by one latent function and the probit, more by one for each and the softmax.
 
     Inducing points start at k-means centres of 5000 rows and are trained, with the length-scale and the variance.
@@ -60,10 +57,3 @@ class SVGP:
         kernel = RadialKernel(self.nu, lengthscale, n_lengthscales=n_lengthscales)
         likelihood = Bernoulli() if n_classes == 2 else Softmax(n_classes, self.n_samples, self.n_samples)
         return SparseGP(nn.Identity(), kernel, points, likelihood, len(x), self.jitter).to(x)
-
-    def fit(self, data: Data, training: Training) -> SparsePosterior:
-        """Maximise the evidence lower bound: the training's loss is the module's own."""
-        return self.posterior(trained(self.build, data, training))
-
-    def posterior(self, model: nn.Module) -> SparsePosterior:
-        return SparsePosterior(self, model)

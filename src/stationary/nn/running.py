@@ -1,0 +1,128 @@
+"""Running a network: in eval mode, batch by batch, whatever form its inputs and outputs have."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
+Batches: TypeAlias = Iterable[Any]  # of inputs, or of pairs of inputs and targets: a DataLoader
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode, without gradients; afterwards every module is back in the mode it was in.
+
+    Compiled parts run eagerly, since what was compiled before does not see hooks.
+    """
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    try:
+        with torch.no_grad(), eager:
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def call(model: nn.Module, x: Inputs) -> Any:
+    """What the model returns for x; a mapping holds its keyword arguments, as in Hugging Face."""
+    return model(**x) if isinstance(x, Mapping) else model(x)
+
+
+def outputs_of(result: Any) -> Tensor:
+    """The outputs (n, c) in what a network returned: a tensor, or an object with that tensor as ``logits``."""
+    outputs = getattr(result, "logits", result)
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2:
+        got = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ValueError(
+            f"model must return outputs of shape (n, c), an object with them as .logits, or a pair of mean and noise "
+            f"variance; got {got}; wrap it in a module that returns (n, c)"
+        )
+    return outputs
+
+
+def device_of(model: nn.Module) -> torch.device | None:
+    """Where the model is: the device of its first parameter or buffer, None if it has neither."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else None
+
+
+def to_device(x: Any, device: torch.device | None) -> Any:
+    """The tensor, or every tensor of the mapping, on this device; as it is where the device is None."""
+    if device is None:
+        return x
+    if isinstance(x, Mapping):
+        return {name: to_device(value, device) for name, value in x.items()}
+    return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+
+
+def batches(
+    x: Inputs | Batches, size: int | None = None, device: torch.device | None = None
+) -> Iterator[tuple[Any, Tensor | None]]:
+    """The inputs, and the targets where there are some, one batch at a time.
+
+    Args:
+        x: a tensor; a mapping of tensors; or an iterable of batches, which are tensors, mappings, or pairs of one of
+            these and targets.
+        size: inputs at a time where x is a tensor or a mapping; by default all at once. An iterable has batches of its
+            own.
+        device: where the batches of an iterable go; a tensor stays where it is.
+    """
+    if size is not None and size < 1:
+        raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
+    if isinstance(x, Tensor | Mapping):
+        yield from ((part, None) for part in _split(x, size))
+        return
+    if isinstance(x, tuple) or not isinstance(x, Iterable):
+        raise TypeError(
+            f"x must be a tensor, a mapping of tensors or an iterable of batches, got {_type(x)}; "
+            "torch.as_tensor makes a tensor of an array"
+        )
+    if size is not None:
+        raise ValueError(f"batch_size is for a tensor, an iterable has batches of its own; got {size!r}: leave it out")
+    empty = True
+    for batch in x:
+        inputs, targets = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
+        if isinstance(inputs, tuple | list) and len(inputs) == 1:
+            [inputs] = inputs  # as a DataLoader of a TensorDataset with one tensor gives them
+        [part] = _split(to_device(inputs, device), None)
+        empty = False
+        yield part, to_device(targets, device)
+    if empty:
+        raise ValueError(
+            "x must hold at least one batch, the iterable gave none; if it is a generator that was used before, make a "
+            "new one or pass a DataLoader"
+        )
+
+
+def _split(x: Inputs, size: int | None) -> list[Any]:
+    tensors = dict(x) if isinstance(x, Mapping) else {"x": x}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"{name} must be a tensor, got {_type(tensor)}; torch.as_tensor makes one of an array, and an iterable "
+                "must give batches that are tensors, mappings of them, or (inputs, targets)"
+            )
+    lengths = {len(tensor) for tensor in tensors.values()}
+    if len(lengths) != 1 or lengths == {0}:
+        raise ValueError(f"x must hold at least one input, and as many in each part; got {sorted(lengths)}")
+    for name, tensor in tensors.items():
+        _check_finite(name, tensor)
+    parts = zip(*(tensor.split(size or len(tensor)) for tensor in tensors.values()), strict=True)
+    return [dict(zip(tensors, part, strict=True)) if isinstance(x, Mapping) else part[0] for part in parts]
+
+
+def _check_finite(name: str, x: Tensor) -> None:
+    if not x.is_cuda and x.is_floating_point() and not x.isfinite().all():
+        row = (~x.isfinite()).reshape(len(x), -1).any(1).nonzero()[0].item()
+        raise ValueError(f"{name} must be finite, got NaN or infinity in row {row}; impute or drop such rows")
+
+
+def _type(x: object) -> str:
+    return type(x).__name__

@@ -1,0 +1,132 @@
+"""A training that is stopped goes on where it was: its state after an epoch, in one file that is never half written."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from stationary._files import write_atomically
+from stationary.training._members import Best, Members, Named, load
+from stationary.training.config import Training
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds: tensors by name, and everything else as JSON. Nothing is pickled.
+
+    Args:
+        about: the training, its epoch, the optimizer's groups, the schedule's count and what is known of the best.
+        tensors: weights, the optimizer's state, generators, the best weights.
+    """
+
+    about: dict[str, Any]
+    tensors: Named
+
+    @classmethod
+    def read(cls, path: Path, training: Training, seeds: Sequence[int]) -> "Checkpoint | None":
+        """What was written there, or None if nothing was.
+
+        Raises:
+            ValueError: the file belongs to a training with other settings, or cannot be read.
+        """
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "about"}
+                about = json.loads(str(archive["about"]))
+        except Exception as error:  # bytes that are not what was written can raise anything
+            raise ValueError(f"checkpoint {path} cannot be read ({error}); delete it to start anew") from error
+        if (about["training"], about["seeds"]) != (wanted := _identity(training, seeds)):
+            raise ValueError(
+                f"checkpoint {path} must belong to this training, {wanted}; it belongs to "
+                f"{(about['training'], about['seeds'])}: delete it, or choose another path"
+            )
+        return cls(about, tensors)
+
+    def load_networks(self, networks: list[nn.Module]) -> None:
+        """Give the networks, as they were built, the weights of the checkpoint."""
+        for k, network in enumerate(networks):
+            load(network, self._part(f"network {k}: "))
+
+    def load_rest(self, members: Members, optimizer: Optimizer, schedule: LRScheduler, best: Best) -> int:
+        """Bring the others to where they were; the number of epochs that are done."""
+        keys = dict.fromkeys(name.split()[1] for name in self.tensors if name.startswith("optimizer "))
+        state: dict[int | str, Named] = {
+            int(key) if key.isdigit() else key: self._part(f"optimizer {key} state: ") for key in keys
+        }
+        for common in (part for key, part in state.items() if isinstance(key, str)):  # PyTorch moves the others
+            common.update({name: tensor.to(members.device) for name, tensor in common.items()})
+        optimizer.load_state_dict({"state": state, "param_groups": self.about["groups"]})
+        schedule.last_epoch = self.about["schedule"]
+        for k in range(len(members.models)):
+            members.orders[k].set_state(self.tensors[f"order {k}"])
+            members.masks[k].set_state(self.tensors[f"masks {k}"])
+            best.states[k] = {n: t.to(members.device) for n, t in self._part(f"best {k}: ").items()}
+        best.losses, best.waited, best.running = (self.about["best"][name] for name in ("losses", "waited", "running"))
+        _set_global_state(self.tensors, members.device)
+        return int(self.about["epoch"])
+
+    def _part(self, prefix: str) -> Named:
+        return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
+
+
+def write_checkpoint(
+    path: Path,
+    training: Training,
+    epoch: int,
+    members: Members,
+    optimizer: Optimizer,
+    schedule: LRScheduler,
+    best: Best,
+) -> Path:
+    """Store the state after an epoch, in place of the last."""
+    state = optimizer.state_dict()
+    identity, seeds = _identity(training, members.seeds)
+    about = {
+        "training": identity,
+        "seeds": seeds,
+        "epoch": epoch,
+        "groups": state["param_groups"],
+        "schedule": schedule.last_epoch,
+        "best": {"losses": best.losses, "waited": best.waited, "running": best.running},
+    }
+    tensors: Named = _global_state(members.device)
+    for k in range(len(members.models)):
+        tensors |= {f"network {k}: {name}": value for name, value in members.state(k).items()}
+        tensors |= {f"best {k}: {name}": value for name, value in best.states[k].items()}
+        tensors |= {f"order {k}": members.orders[k].get_state(), f"masks {k}": members.masks[k].get_state()}
+    for i, values in state["state"].items():
+        tensors |= {f"optimizer {i} state: {name}": torch.as_tensor(value) for name, value in values.items()}
+    arrays: dict[str, Any] = {name: _array(value) for name, value in tensors.items()}
+    return write_atomically(path, lambda file: np.savez(file, allow_pickle=False, about=json.dumps(about), **arrays))
+
+
+def _identity(training: Training, seeds: Sequence[int]) -> tuple[str, list[int]]:
+    """What a training that continues must have in common with the one before."""
+    return repr(replace(training, seed=0)), [int(seed) for seed in seeds]
+
+
+def _array(value: Tensor) -> Any:
+    """NumPy has no bfloat16; float32 holds the same number."""
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def _global_state(device: torch.device) -> Named:
+    """Of the generators that a network may use by itself."""
+    state = {"global": torch.get_rng_state()}
+    return state | ({"global cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def _set_global_state(tensors: Named, device: torch.device) -> None:
+    torch.set_rng_state(tensors["global"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(tensors["global cuda"], device)

@@ -1,0 +1,160 @@
+"""An epoch of training: over rows in memory, or over the batches of an iterable. ``_cuda_graph`` has the third way."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from stationary.nn.init import seeded
+from stationary.nn.running import batches, call, evaluating, outputs_of
+from stationary.training._members import Members, Named
+from stationary.training.data import Data, Rows, checked_targets
+
+AfterStep = Callable[[], object]
+
+
+class Epochs(Protocol):
+    """A way to train: who trains, and what one epoch does."""
+
+    members: Members
+
+    @property
+    def copies(self) -> Named | None:
+        """Copies of parameters in half precision, which the optimizer keeps up to date, where there are some."""
+
+    def train(self, epoch: int, optimizer: Optimizer, after_step: AfterStep) -> list[float]:
+        """Train for one epoch, the ``epoch``-th from 1; the mean loss of each member."""
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+
+
+class InMemory:
+    """Epochs over rows in memory, in an order that each member's generator draws.
+
+    Args:
+        members: who trains.
+        data: on their device.
+        size: of a batch; None for all rows.
+    """
+
+    copies = None
+
+    def __init__(self, members: Members, data: Rows, size: int | None) -> None:
+        self.members, self.data, self.size = members, data, size or data.rows.shape[1]
+
+    def __len__(self) -> int:
+        return -(-self.data.rows.shape[1] // self.size)
+
+    def train(self, epoch: int, optimizer: Optimizer, after_step: AfterStep) -> list[float]:
+        whole = self.size >= self.data.rows.shape[1]
+        rows = self.data.rows if whole else self.members.shuffled(self.data)
+        return _epoch(self.members, _parts(self.members, self.data, rows, self.size), optimizer, after_step)
+
+
+class Streamed:
+    """Epochs over an iterable of batches, for one network; a new pass begins with each epoch.
+
+    Where the iterable has a method ``set_epoch``, as PyTorch's distributed samplers do, it is called with the number of
+    the epoch, from 0, so that a training that is continued sees the batches that it would have seen.
+
+    Args:
+        members: the network, not stacked.
+        data: batches (x, y), which go to its device.
+    """
+
+    copies = None
+
+    def __init__(self, members: Members, data: Data) -> None:
+        self.members, self.data, self.seen = members, data, False
+
+    def __len__(self) -> int:
+        try:
+            return len(self.data)  # type: ignore[arg-type]
+        except TypeError:
+            raise ValueError(
+                "data must have a length for schedule='one_cycle', which needs the number of steps; got "
+                f"{type(self.data).__name__}: use a DataLoader, or schedule='steps'"
+            ) from None
+
+    def train(self, epoch: int, optimizer: Optimizer, after_step: AfterStep) -> list[float]:
+        if callable(set_epoch := getattr(self.data, "set_epoch", None)):
+            set_epoch(epoch - 1)
+        return _epoch(self.members, self._batches(), optimizer, after_step)
+
+    def _batches(self) -> Iterator[tuple[Any, Tensor, Tensor]]:
+        for x, y, weight in streamed(self.members, self.data):
+            if not self.seen:
+                check_outputs(self.members, x, y)
+                self.members.set_mode(training=True)
+                self.seen = True
+            yield x, y, weight
+
+
+def _epoch(
+    members: Members, parts: Iterator[tuple[Any, Tensor, Tensor]], optimizer: Optimizer, after_step: AfterStep
+) -> list[float]:
+    members.set_mode(training=True)
+    sums = []
+    for x, y, weight in parts:
+        loss, total = members.sums(x, y, weight, dropout=True)
+        optimizer.zero_grad()
+        (loss / total).sum().backward()  # members share no parameter, so each gets its own gradient
+        optimizer.step()
+        after_step()
+        sums.append((loss.detach(), total))
+    return _mean(sums)
+
+
+def evaluate(members: Members, data: Rows | Data, size: int | None) -> list[float]:
+    """The mean loss of each member on validation data, without dropout."""
+    members.set_mode(training=False)
+    if isinstance(data, Rows):
+        parts = _parts(members, data, data.rows, size or data.rows.shape[1])
+    else:
+        parts = streamed(members, data, "validation ")
+    with torch.no_grad():
+        return _mean([members.sums(*part, dropout=False) for part in parts])
+
+
+def _parts(members: Members, data: Rows, rows: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Batches of the rows, (K, b, ...); of one network that is not stacked, (b, ...)."""
+    for batch in rows.split(size, dim=1):
+        mine = batch.expand(len(members.models), -1) if members.stacked else batch[0]
+        yield data.x[mine], data.y[mine], data.weights(mine)
+
+
+def streamed(members: Members, data: Data, name: str = "") -> Iterator[tuple[Any, Tensor, Tensor]]:
+    """The batches of an iterable on the members' device, each row with the weight 1."""
+    for x, y in batches(data, device=members.device):
+        if y is None:
+            raise ValueError(
+                f"{name}data must give batches (x, y), got inputs without targets; a DataLoader of a "
+                "TensorDataset(x, y) gives both"
+            )
+        y = checked_targets(y, members.losses.loss, name)
+        yield x, y, torch.ones(len(y), device=y.device)
+
+
+def check_outputs(members: Members, x: Any, y: Tensor) -> None:
+    """Raise unless what the networks return for x suits the targets y."""
+    loss = members.losses.loss
+    if loss == "own":
+        return
+    with evaluating(members.models[0]), seeded(0, members.device):
+        outputs = outputs_of(call(members.models[0], x))
+    classes = loss == "cross_entropy"
+    width = int(y.max()) + 1 if classes else y.shape[1]
+    if outputs.shape[1] < width or (outputs.shape[1] > width and not classes):
+        raise ValueError(
+            f"build must make networks that return a tensor (n, {width}{' or more' if classes else ''}), one column "
+            f"for each {'class' if classes else 'target'} in y; got a tensor {tuple(outputs.shape)} for {len(outputs)} "
+            "inputs"
+        )
+
+
+def _mean(sums: list[tuple[Tensor, Tensor]]) -> list[float]:
+    loss, weight = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
+    return (loss / weight).tolist()

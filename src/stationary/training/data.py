@@ -1,0 +1,91 @@
+"""What networks train on: a pair of tensors, or any iterable of batches."""
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Pair: TypeAlias = tuple[Tensor, Tensor]
+Data: TypeAlias = Pair | Iterable[Any]  # (x, y), or batches of (x, y) such as those of a DataLoader
+
+
+def is_pair(data: object) -> TypeGuard[Pair]:
+    """Whether the data are two tensors; else they are an iterable of batches."""
+    return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+
+
+class Rows(NamedTuple):
+    """What members train on: some rows of x and y each.
+
+    Args:
+        x, y: (n, ...), of all members together.
+        weight: (n,).
+        rows: (1 or K, n'), those that each member sees; -1 where a member has fewer.
+        counts: 1 or K, how many.
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    rows: Tensor
+    counts: tuple[int, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """The data of several members, of one row of ``rows`` each; what members share is there once."""
+        n = max(part.rows.shape[1] for part in parts)
+        unique = {id(part): part for part in parts}
+        starts = dict(zip(unique, accumulate((len(part.x) for part in unique.values()), initial=0), strict=False))
+        rows = [F.pad(part.rows + starts[id(part)], (0, n - part.rows.shape[1]), value=-1) for part in parts]
+        x, y, weight = (torch.cat(tensors) for tensors in list(zip(*unique.values(), strict=True))[:3])
+        return cls(x, y, weight, torch.cat(rows), tuple(part.counts[0] for part in parts))
+
+    def some(self) -> tuple[Tensor, Tensor]:
+        """Two inputs, and all targets that are trained on."""
+        return self.x[:2], self.y[self.rows[self.rows >= 0]]
+
+    def weights(self, rows: Tensor) -> Tensor:
+        """The weights of these rows; 0 for those that are not there."""
+        return torch.where(rows >= 0, self.weight[rows], 0.0)
+
+
+def checked(x: Tensor, y: Tensor, loss: str, weight: Tensor | None = None, name: str = "") -> Rows:
+    """The data on the device of x, or an error; rows of weight 0 are not looked at, now or later."""
+    if len(x) != len(y) or len(x) == 0:
+        raise ValueError(f"{name}x and y must have the same number of rows, at least one; got {len(x)} and {len(y)}")
+    y = checked_targets(y, loss, name)
+    weight = torch.ones(len(x)) if weight is None else weight
+    if weight.shape != (len(x),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
+        raise ValueError(
+            f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(x)},); got shape "
+            f"{tuple(weight.shape)}, from {weight.min().item():g} to {weight.max().item():g}"
+        )
+    y, weight = y.to(x.device), weight.to(x.device)
+    rows = weight.nonzero().T
+    for letter, values in (("x", x), ("y", y)):
+        bad = rows[0, ~values.reshape(len(x), -1).isfinite().all(1)[rows[0]]]
+        if len(bad):
+            raise ValueError(
+                f"{name}{letter} must be finite, got NaN or infinity in row {bad[0].item()}; drop such rows"
+            )
+    if loss == "cross_entropy" and y[rows].min() < 0:
+        raise ValueError(f"{name}y must be class indices from 0, got {y.min().item()}; map the labels to 0, 1, ...")
+    return Rows(x, y, weight, rows, (rows.shape[1],))
+
+
+def checked_targets(y: Tensor, loss: str, name: str = "") -> Tensor:
+    """Targets of the shape and type that the loss takes, or an error; class indices come back as int64."""
+    if loss == "cross_entropy" and (y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool):
+        raise ValueError(
+            f"{name}y must be class indices (n,), integers, for loss='cross_entropy'; got {tuple(y.shape)} {y.dtype}: "
+            "use y.long(), or loss='mse' for real targets"
+        )
+    if loss == "mse" and (y.ndim != 2 or not y.is_floating_point()):
+        raise ValueError(
+            f"{name}y must be real targets (n, m) for loss='mse'; got {tuple(y.shape)} {y.dtype}: use y.float() and, "
+            "for a single target, y[:, None]"
+        )
+    return y.long() if loss == "cross_entropy" else y
