@@ -97,7 +97,7 @@ def measured(variant: Variant, splits: list[Split], device: str) -> list[dict[st
         y.append(split.y_train[order[last:]])
     builds = [partial(variant.build, rows, splits[0].n_classes) for rows in x]
     found = []
-    for model, (rows, truth) in zip(train(builds, x, y, training, seeds=list(FOLDS)), held_out, strict=True):
+    for model, (rows, truth) in zip(train(builds, (x, y), training, seeds=list(FOLDS)), held_out, strict=True):
         prediction = predict(variant.method.posterior(model), rows, batch_size=10_000)
         probs = prediction.probs.double().cpu().numpy()
         right = probs.argmax(1) == truth

@@ -56,16 +56,16 @@ def load(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
 
 def measure(model: nn.Module, test: Tensor, other: Tensor) -> dict[str, float]:
     head = next(module for module in model.modules() if isinstance(module, st.StationaryHead))
-    assert head.prior_variance is not None
+    assert head.restored_prior.variance is not None
     with torch.no_grad():
         missing = run(model, other, restore_prior=True).prior
     assert missing is not None
-    row = {"share v > 0.9 s^2": (missing[0, :, 0] > 0.9 * head.prior_variance[0]).float().mean().item()}
+    row = {"share v > 0.9 s^2": (missing[0, :, 0] > 0.9 * head.restored_prior.variance[0]).float().mean().item()}
     for label, restore in (("restored", True), ("plain", False)):
         method = st.ExactDropout(restore_prior=restore)
         inside = st.predict(model, test, method)
         outside = st.predict(model, other, method)
-        row[f"std / prior std, {label}"] = (outside.std().median() / head.prior_variance[0].sqrt()).item()
+        row[f"std / prior std, {label}"] = (outside.std().median() / head.restored_prior.variance[0].sqrt()).item()
         for name in MEASURES:
             row[f"AUROC {name}, {label}"] = st.metrics.auroc(getattr(inside, name)(), getattr(outside, name)())
     return row
@@ -82,7 +82,7 @@ def main() -> None:
         if unseen is not None:
             others["unseen classes"] = unseen
         for network, build in networks(x.shape[1], int(y.max()) + 1).items():
-            models = train(build, x, y, TRAINING, n_members=SEEDS)
+            models = train(build, (x, y), TRAINING, n_members=SEEDS)
             for model in models:
                 st.calibrate_prior(model, x)
             for label, other in others.items():

@@ -158,7 +158,7 @@ def measure(split: Split, seed: int, epochs: int, times: Times) -> dict[str, Sco
         products.epoch()
         stop("products, epoch")
 
-    (model,) = train(build, *split.train, replace(TRAINING, epochs=epochs), seeds=[seed], progress=others)
+    (model,) = train(build, split.train, replace(TRAINING, epochs=epochs), seeds=[seed], progress=others)
     times["ours, epoch"][-1] += time.perf_counter() - started
     started = time.perf_counter()
     sampled, point = predict(model, split.x_test, MCDropout(SAMPLES)), predict(model, split.x_test)

@@ -38,7 +38,7 @@ def main(out: Path) -> None:
         print(f"GP with the kernel {name:16} root mean square error in the gap {error:.2f}")
     print("\nlargest difference to that GP of a Bayesian network with the same kernel")
     for width in (100, 1000, 10_000):
-        mean, std = network(activation, width, x, y, grid, noise=gp.model.likelihood.noise.item())
+        mean, std = network(activation, width, x, y, grid, noise=gp.networks[0].likelihood.noise.item())
         far = (mean - truth.mean[:, 0]).abs().max(), (std - truth.epistemic_variance[:, 0].sqrt()).abs().max()
         print(f"{width:>7} units: mean {far[0]:.3f}, standard deviation {far[1]:.3f}")
     draw(activation, x, y, grid, {"GP": truth, "network": (mean, std)}).savefig(
@@ -63,8 +63,8 @@ def fit(kernel: Kernel, x: Tensor, y: Tensor) -> Any:
 
 def activation_of(gp: Any) -> nn.Module:
     """The fitted kernel has two Matérn peaks in its spectral density, at plus and minus its frequency."""
-    matern, cosine = gp.model.kernel.base_kernel.kernels
-    variance, lengthscale = gp.model.kernel.outputscale.item(), matern.lengthscale.item()
+    matern, cosine = gp.networks[0].kernel.base_kernel.kernels
+    variance, lengthscale = gp.networks[0].kernel.outputscale.item(), matern.lengthscale.item()
     frequency = math.pi / cosine.period_length.item()  # GPyTorch's cosine is cos(pi r / period_length)
 
     def density(omega: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from stationary.training import train
 def main(out: Path) -> None:
     x, y = load_breast_cancer(return_X_y=True)
     x, y = torch.tensor(StandardScaler().fit_transform(x), dtype=torch.float32), torch.tensor(y)
-    model = train(lambda: st.MLP(30, 2, hidden=(50,)), x, y, st.Training(epochs=100))[0]
+    model = train(lambda: st.MLP(30, 2, hidden=(50,)), (x, y), st.Training(epochs=100))[0]
     st.calibrate_prior(model, x)
 
     path = out / "classifier.onnx"

@@ -36,10 +36,10 @@ def main(out: Path) -> None:
     posteriors = {}
     for name, method in METHODS.items():
         start = time.perf_counter()
-        posterior = posteriors[name] = method.fit(build, (x, y), TRAINING)
+        posterior = posteriors[name] = st.fit(method, build, (x, y), TRAINING)
         seconds = time.perf_counter() - start
         if name == "restored":
-            st.calibrate_prior(posterior.model, x)
+            st.calibrate_prior(posterior.networks[0], x)
         near, away = st.predict(posterior, x_test), st.predict(posterior, far)
         print(
             f"{name:14}{seconds:>7.1f} s{st.metrics.nlpd(near, y_test):>8.3f}{st.metrics.accuracy(near, y_test):>10.3f}"

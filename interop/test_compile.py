@@ -91,7 +91,7 @@ def test_calibrated_by_its_compiled_self(model, x):
     network.load_state_dict({f"_orig_mod.{name}": value for name, value in model.state_dict().items()})
     st.calibrate_prior(network, 2 * x)
     st.calibrate_prior(model, 2 * x)
-    torch.testing.assert_close(network.head.prior_variance, model.head.prior_variance)
+    torch.testing.assert_close(network.head.restored_prior.variance, model.head.restored_prior.variance)
 
 
 def test_the_exact_predictor_compiles_in_one_graph(model, x):

@@ -35,10 +35,10 @@ def work(rank, folder):
     found["loss"] = train(ddp, steps=20)
     found["weights"] = nn.utils.parameters_to_vector(model.parameters()).detach()
     st.calibrate_prior(ddp, torch.randn(50, 3))
-    found["own calibration"] = model.head.prior_variance.clone()  # DDP writes into the buffer itself
+    found["own calibration"] = model.head.restored_prior.variance.clone()  # DDP writes into the buffer itself
     ddp = DistributedDataParallel(model)  # knows the head's buffers now, and takes those of rank 0
     found["loss again"] = train(ddp, steps=2)
-    found["calibration"] = torch.stack([*model.head.prior_variance, model.head.reference_norm])
+    found["calibration"] = torch.stack([*model.head.restored_prior.variance, model.head.restored_prior.reference])
     for scale in (1, 10):
         for name, method in METHODS.items():
             for way, network in (("wrapped", ddp), ("bare", ddp.module)):

@@ -18,10 +18,10 @@ def classes():
 def test_classification(classes, structure):
     x, y = classes
     build = lambda: st.MLP(3, 4, hidden=(16, 20), activation="matern32")
-    posterior = st.Laplace(structure).fit(build, (x, y), st.Training(epochs=30, learning_rate=1e-2))
+    posterior = st.fit(st.Laplace(structure), build, (x, y), st.Training(epochs=30, learning_rate=1e-2))
     pred = st.predict(posterior, x)
     assert pred.mutual_information().min() > 0
-    torch.testing.assert_close(pred.output_mean, posterior.model(x).detach())
+    torch.testing.assert_close(pred.output_mean, posterior.networks[0](x).detach())
     torch.testing.assert_close(pred.probs.sum(-1), torch.ones(200))
 
 

@@ -85,23 +85,23 @@ def test_it_comes_back(data, tmp_path, way, calibrated):
         st.calibrate_prior(model, data)
     st.predict(model, data, st.MCDropout(5))  # leaves nothing behind that could not be saved
     loaded = WAYS[way](model, tmp_path / "model")
-    assert loaded.head.calibrated == calibrated
+    assert loaded.head.restored_prior.known == calibrated
     for method in METHODS:
         for x in (data, 10 * data):
             assert torch.equal(st.predict(loaded, x, method).probs, st.predict(model, x, method).probs)
     with torch.no_grad():
         loaded.head.output.weight.add_(1)
         if calibrated:
-            loaded.head.prior_variance.add_(1)
+            loaded.head.restored_prior.variance.add_(1)
     assert not torch.equal(loaded.head.output.weight, model.head.output.weight)  # a copy, not a view
-    assert not calibrated or not torch.equal(loaded.head.prior_variance, model.head.prior_variance)
+    assert not calibrated or not torch.equal(loaded.head.restored_prior.variance, model.head.restored_prior.variance)
 
 
 def test_a_network_that_is_not_calibrated_replaces_one_that_is(data):
     model = st.calibrate_prior(build(), data)
     fresh = build()
     model.load_state_dict(fresh.state_dict())
-    assert not model.head.calibrated
+    assert not model.head.restored_prior.known
     assert torch.equal(st.predict(model, data).probs, st.predict(fresh, data).probs)
 
 
@@ -114,7 +114,7 @@ def test_half_precision_and_back(data):
     model = st.calibrate_prior(build(), data)
     expected = st.predict(model, 10 * data, st.ExactDropout()).probs
     half = copy.deepcopy(model).bfloat16()
-    assert half.head.prior_variance.dtype == torch.bfloat16
+    assert half.head.restored_prior.variance.dtype == torch.bfloat16
     assert (st.predict(half, (10 * data).bfloat16(), st.ExactDropout()).probs - expected).abs().max() < 0.05
 
 

@@ -80,4 +80,4 @@ def test_saved_parameters_carry_the_calibrated_head(data, tmp_path, safe):
     far = 1000 * torch.from_numpy(x)
     expected = st.predict(net.module_, far, st.MCDropout())
     assert torch.equal(st.predict(loaded.module_, far, st.MCDropout()).probs, expected.probs)
-    assert loaded.module_.head.calibrated
+    assert loaded.module_.head.restored_prior.known

@@ -48,7 +48,7 @@ def works() -> None:
     sampled, exact = (st.predict(model, x, method) for method in (st.MCDropout(2000), st.ExactDropout()))
     assert (sampled.probs - exact.probs).abs().max() < 0.1
     assert st.metrics.accuracy(exact, y) >= 0
-    posterior = st.Ensemble(2).fit(lambda: st.MLP(2, 2, hidden=(8,)), (x, y), st.Training(epochs=2))
+    posterior = st.fit(st.Ensemble(2), lambda: st.MLP(2, 2, hidden=(8,)), (x, y), st.Training(epochs=2))
     assert st.predict(posterior, x).entropy().shape == (40,)
 
 

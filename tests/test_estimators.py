@@ -259,7 +259,7 @@ def test_every_method(estimator, method):
     assert model.score(X, y) > 0.7
     assert model.posterior_.method == METHODS[method]
     members = getattr(model.posterior_, "models", None) or [model.posterior_.model]
-    assert all(member.head.calibrated for member in members)
+    assert all(member.head.restored_prior.known for member in members)
     spread = model.uncertainty(X) if estimator is StationaryRegressor else model.uncertainty(X, "std")
     assert (spread >= 0).all() and (spread.max() > 0)
 
@@ -268,7 +268,7 @@ def test_every_method(estimator, method):
 def test_an_activation_that_does_not_decay_has_no_prior_to_restore(activation):
     X, y = table(StationaryClassifier)
     model = StationaryClassifier(activation=activation, **SMALL).fit(X, y)
-    assert not model.posterior_.model.head.calibrated
+    assert not model.posterior_.model.head.restored_prior.known
     with pytest.raises(ValueError, match="decays"):
         StationaryClassifier(activation=activation, restore_prior=True, **SMALL).fit(X, y)
 

@@ -89,7 +89,8 @@ class OODDetector:
         """
         pred = self._predict(x_in)
         scores = score(pred, self.score)
-        if (self.score in OF_SPREAD and not pred.output_variance.any()) or (scores == scores[0]).all():
+        rounding = 8 * torch.finfo(scores.dtype).eps * scores.abs().max()
+        if (self.score in OF_SPREAD and not pred.output_variance.any()) or (scores - scores[0]).abs().max() <= rounding:
             raise ValueError(
                 f"score {self.score!r} must differ between inputs, got the same for all {len(scores)} of x_in; take "
                 "several inputs, and for 'std' and 'mutual_information' a method with several members (MCDropout, "

@@ -444,7 +444,7 @@ def test_the_restored_prior():
     k = torch.quantile(phi.square().sum(-1), 0.05)
     s2 = (logits - logits.mean(-1, keepdim=True)).var(0, correction=0).mean()
     page = s2 * (1 - phi.square().sum(-1) / k).clamp(min=0) ** 2
-    torch.testing.assert_close(head.missing_variance(phi)[:, 0], page)
+    torch.testing.assert_close(head.restored_prior(phi)[:, 0], page)
     assert (page == 0).double().mean().item() == pytest.approx(0.95, abs=0.01)
     far = 1e4 * torch.ones(1, 2, dtype=torch.float64)
     mean, covariance = st.ExactDropout().posterior(head).moments(torch.cat([x[:50], far]))

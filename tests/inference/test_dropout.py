@@ -9,8 +9,8 @@ from torch import nn
 
 import stationary as st
 from stationary.inference._readout import Replay, find_readout
-from stationary.inference.base import evaluating
 from stationary.nn.masks import apply_mask, keep_mask, mask_shape
+from stationary.nn.running import evaluating
 
 
 def enumerated(head, x, drop):

@@ -36,10 +36,10 @@ def mlp():
 
 def test_ensemble_is_the_mean_of_its_members():
     x, y = classes()
-    posterior = st.Ensemble(4).fit(mlp, (x, y), CLASSIFY)
+    posterior = st.fit(st.Ensemble(4), mlp, (x, y), CLASSIFY)
     far = 3 * x[:7]
     prediction = st.predict(posterior, far, keep_samples=True)
-    softmax = torch.stack([model(far).softmax(-1) for model in posterior.models])
+    softmax = torch.stack([model(far).softmax(-1) for model in posterior.networks])
     torch.testing.assert_close(prediction.probs, softmax.mean(0))
     torch.testing.assert_close(prediction.samples.softmax(-1), softmax)
     assert (prediction.mutual_information() > 0).all()
@@ -47,10 +47,10 @@ def test_ensemble_is_the_mean_of_its_members():
 
 def test_members_are_those_of_train():
     data = classes()
-    posterior = st.Ensemble(3).fit(mlp, data, CLASSIFY)
-    assert len(posterior.models) == 3
-    for k, model in enumerate(posterior.models):
-        (alone,) = train(mlp, *data, replace(CLASSIFY, seed=k))
+    posterior = st.fit(st.Ensemble(3), mlp, data, CLASSIFY)
+    assert len(posterior.networks) == 3
+    for k, model in enumerate(posterior.networks):
+        (alone,) = train(mlp, data, replace(CLASSIFY, seed=k))
         torch.testing.assert_close(model(data[0]), alone(data[0]), rtol=1e-9, atol=1e-9)
 
 
@@ -65,11 +65,11 @@ def test_regression_ensemble_by_hand():
 
 def test_ensemble_restores_each_members_prior():
     x, y = classes()
-    models = [st.calibrate_prior(model, x) for model in st.Ensemble(3).fit(mlp, (x, y), CLASSIFY).models]
+    models = [st.calibrate_prior(model, x) for model in st.fit(st.Ensemble(3), mlp, (x, y), CLASSIFY).networks]
     far = x[:5] * 1e3
     restored = st.predict(st.Ensemble().posterior(models), far, family=st.Gaussian)
     plain = st.predict(st.Ensemble(restore_prior=False).posterior(models), far, family=st.Gaussian)
-    prior = torch.stack([model.head.missing_variance(model.head.features(model.trunk(far))) for model in models])
+    prior = torch.stack([model.head.restored_prior(model.head.features(model.trunk(far))) for model in models])
     assert (prior > 0).all()
     torch.testing.assert_close(restored.epistemic_variance, plain.epistemic_variance + prior.mean(0))
 
@@ -97,7 +97,7 @@ def test_ensemble_errors():
 
 def collected(n, rank, p=4):
     points = torch.randn(n, p, dtype=torch.float64) @ torch.randn(p, p, dtype=torch.float64) + 3.0
-    path = Path(rank)
+    path = Path(rank, first=0, learning_rate=None)
     for point in points:
         path.add(point)
     return points, path
@@ -118,7 +118,7 @@ def test_drawn_weights_have_the_collected_mean_and_covariance(scale):
     _, path = collected(12, 5)
     deviations = torch.stack(list(path.deviations))
     model = nn.Linear(3, 1).double()
-    posterior = SWAGPosterior(st.SWAG(n, scale=scale), model, path.squares / 12, deviations)
+    posterior = SWAGPosterior(st.SWAG(n, scale=scale), (model,), path.squares / 12, deviations)
     drawn = torch.stack(list(posterior.weights()))
     mean = parameters_to_vector(model.parameters()).detach()
     covariance = scale * (torch.diag(path.squares / 12) + deviations.T @ deviations / 4)
@@ -131,11 +131,11 @@ def test_drawn_weights_have_the_collected_mean_and_covariance(scale):
 
 def test_fit_collects_the_weights_after_each_late_epoch():
     data, seen = classes(), []
-    posterior = st.SWAG(start=0.5, rank=3).fit(mlp, data, CLASSIFY)
+    posterior = st.fit(st.SWAG(start=0.5, rank=3), mlp, data, CLASSIFY)
     note = lambda _, parameters, __: seen.append(parameters_to_vector(parameters.values()).detach())
-    train(mlp, *data, CLASSIFY, on_epoch=note)
+    train(mlp, data, CLASSIFY, observers=[note])
     late = torch.stack(seen[4:])
-    torch.testing.assert_close(parameters_to_vector(posterior.model.parameters()).detach(), late.mean(0))
+    torch.testing.assert_close(parameters_to_vector(posterior.networks[0].parameters()).detach(), late.mean(0))
     torch.testing.assert_close(posterior.variance, late.var(0, correction=0))
     assert posterior.deviations.shape == (3, late.shape[1])
 
@@ -144,43 +144,43 @@ def test_fit_collects_the_weights_after_each_late_epoch():
 def test_learning_rate_of_the_collection(milestones):
     """With a vanishing learning rate from ``start`` on, all collected weights are those of that epoch."""
     training = replace(CLASSIFY, milestones=milestones)
-    still = st.SWAG(start=0.5, learning_rate=1e-14).fit(mlp, classes(), training)
-    moving = st.SWAG(start=0.5).fit(mlp, classes(), training)
+    still = st.fit(st.SWAG(start=0.5, learning_rate=1e-14), mlp, classes(), training)
+    moving = st.fit(st.SWAG(start=0.5), mlp, classes(), training)
     assert still.variance.max() < 1e-24 < moving.variance.max()
-    (at_start,) = train(mlp, *classes(), replace(training, epochs=4))
-    torch.testing.assert_close(still.model.state_dict(), at_start.state_dict())
+    (at_start,) = train(mlp, classes(), replace(training, epochs=4))
+    torch.testing.assert_close(still.networks[0].state_dict(), at_start.state_dict())
 
 
 def test_prediction_is_the_mean_over_drawn_networks():
     x, _ = data = classes()
-    posterior = st.SWAG(7, start=0.5).fit(mlp, data, CLASSIFY)
-    before = copy.deepcopy(posterior.model.state_dict())
+    posterior = st.fit(st.SWAG(7, start=0.5), mlp, data, CLASSIFY)
+    before = copy.deepcopy(posterior.networks[0].state_dict())
     prediction = st.predict(posterior, x)
     again = st.predict(posterior, x, batch_size=13)
     by_hand = []
     for weights in posterior.weights():
-        model = copy.deepcopy(posterior.model)
+        model = copy.deepcopy(posterior.networks[0])
         nn.utils.vector_to_parameters(weights, model.parameters())
         by_hand.append(model(x).softmax(-1))
     torch.testing.assert_close(prediction.probs, torch.stack(by_hand).mean(0))
     torch.testing.assert_close(again.probs, prediction.probs)  # the same networks for every batch
-    assert all(torch.equal(value, before[name]) for name, value in posterior.model.state_dict().items())
+    assert all(torch.equal(value, before[name]) for name, value in posterior.networks[0].state_dict().items())
     assert not torch.equal(st.predict(replace(posterior, method=st.SWAG(7, seed=1)), x).probs, prediction.probs)
 
 
 def test_swag_leaves_randomness_alone():
     before = torch.get_rng_state()
-    st.predict(st.SWAG(3, start=0.5).fit(mlp, classes(), CLASSIFY), classes()[0])
+    st.predict(st.fit(st.SWAG(3, start=0.5), mlp, classes(), CLASSIFY), classes()[0])
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_linear_regression_is_less_sure_away_from_the_data():
     x, y = line()
-    posterior = st.SWAG(200, start=0.5, rank=30).fit(lambda: nn.Linear(1, 1).double(), (x, y), REGRESS)
+    posterior = st.fit(st.SWAG(200, start=0.5, rank=30), lambda: nn.Linear(1, 1).double(), (x, y), REGRESS)
     at = torch.tensor([[0.0], [5.0], [-5.0], [50.0]], dtype=torch.float64)
     prediction = st.predict(posterior, at, family=st.Gaussian)
     exact = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x)], 1), y).solution
-    assert posterior.model.weight.item() == pytest.approx(exact[0].item(), abs=0.05)
+    assert posterior.networks[0].weight.item() == pytest.approx(exact[0].item(), abs=0.05)
     near, right, left, far = prediction.std()[:, 0].tolist()
     assert 0 < near < min(left, right)
     assert far == pytest.approx(50 * prediction.std()[1].item() / 5, rel=0.5)  # linear in the distance
@@ -188,8 +188,8 @@ def test_linear_regression_is_less_sure_away_from_the_data():
 
 def test_swag_restores_the_prior():
     x, y = classes()
-    posterior = st.SWAG(5, start=0.5).fit(mlp, (x, y), CLASSIFY)
-    st.calibrate_prior(posterior.model, x)
+    posterior = st.fit(st.SWAG(5, start=0.5), mlp, (x, y), CLASSIFY)
+    st.calibrate_prior(posterior.networks[0], x)
     far = 1e3 * x[:4]
     restored = st.predict(posterior, far, family=st.Gaussian).epistemic_variance
     plain = st.predict(replace(posterior, method=st.SWAG(5, restore_prior=False)), far, family=st.Gaussian)
@@ -197,11 +197,11 @@ def test_swag_restores_the_prior():
 
 
 def test_swag_goes_on_from_a_trained_network():
-    (trained,) = train(mlp, *classes(), CLASSIFY)
+    (trained,) = train(mlp, classes(), CLASSIFY)
     weights = parameters_to_vector(trained.parameters()).detach().clone()
     slow = replace(CLASSIFY, learning_rate=1e-6)
-    posterior = st.SWAG(start=0.1).fit(lambda: copy.deepcopy(trained), classes(), slow)
-    assert (parameters_to_vector(posterior.model.parameters()) - weights).abs().max() < 1e-3
+    posterior = st.fit(st.SWAG(start=0.1), lambda: copy.deepcopy(trained), classes(), slow)
+    assert (parameters_to_vector(posterior.networks[0].parameters()) - weights).abs().max() < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -217,18 +217,18 @@ def test_swag_errors():
     with pytest.raises(ValueError, match=r"needs the path that training takes.*fit"):
         st.predict(mlp(), classes()[0], st.SWAG())
     with pytest.raises(ValueError, match=r"patience must be None for SWAG.*3"):
-        st.SWAG().fit(mlp, classes(), replace(CLASSIFY, patience=3))
+        st.fit(st.SWAG(), mlp, classes(), replace(CLASSIFY, patience=3))
     with pytest.raises(ValueError, match=r"start=0.9 of 8 epochs leaves 1"):
-        st.SWAG(start=0.9).fit(mlp, classes(), CLASSIFY)
+        st.fit(st.SWAG(start=0.9), mlp, classes(), CLASSIFY)
     with pytest.raises(ValueError, match=r"without running statistics.*'1' is BatchNorm1d"):
-        st.SWAG().fit(lambda: nn.Sequential(mlp(), nn.BatchNorm1d(2)).double(), classes(), CLASSIFY)
+        st.fit(st.SWAG(), lambda: nn.Sequential(mlp(), nn.BatchNorm1d(2)).double(), classes(), CLASSIFY)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", [st.Ensemble(2), st.SWAG(3, start=0.5)])
 def test_on_gpu(method):
     x, y = (part.cuda() for part in classes())
-    prediction = st.predict(method.fit(mlp, (x, y), CLASSIFY), x)
+    prediction = st.predict(st.fit(method, mlp, (x, y), CLASSIFY), x)
     assert prediction.probs.is_cuda and (prediction.predict() == y).double().mean() > 0.7
 
 
@@ -237,8 +237,8 @@ def test_swag_of_folds_is_that_of_each():
     folds = [(torch.randn(n, 3, generator=generator), torch.randint(2, (n,), generator=generator)) for n in (50, 51)]
     training = st.Training(epochs=8, batch_size=20)
     build = lambda: st.MLP(3, 2, hidden=(6, 5))
-    together = st.SWAG().fit_folds([build] * 2, folds, training, seeds=[7, 3])
+    together = st.fit_folds(st.SWAG(), [build] * 2, folds, training, seeds=[7, 3])
     for seed, fold, posterior in zip((7, 3), folds, together, strict=True):
-        alone = st.SWAG().fit(build, fold, replace(training, seed=seed))
+        alone = st.fit(st.SWAG(), build, fold, replace(training, seed=seed))
         for a, b in zip(posterior.weights(), alone.weights(), strict=True):
             torch.testing.assert_close(a, b)

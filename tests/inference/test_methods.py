@@ -1,18 +1,24 @@
 """What every inference method promises, over the list of them; and what ``predict`` takes."""
 
 import pickle
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
+from stationary.lab.baselines import GPDNN, SVDKL, SVGP, VGP, ExactGP, gp_training
 from stationary.nn.heads import StationaryHead
 
-ALL_METHODS = {
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+LABELS, TARGETS = (X[:, 0] > 0).long() + (X[:, 1] > 1).long(), X[:, :2] * X[:, 1:]
+TRAINING = st.Training(epochs=4, learning_rate=1e-2)
+NETWORKS = {
     "point": st.Point(),
     "mc dropout": st.MCDropout(8),
     "mc dropout, own masks": st.MCDropout(8, shared_masks=False),
@@ -21,96 +27,237 @@ ALL_METHODS = {
     "ensemble": st.Ensemble(2),
     "swag": st.SWAG(4, start=0.5),
 }
-X = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
-LABELS, TARGETS = (X[:, 0] > 0).long() + (X[:, 1] > 1).long(), X[:, :2] * X[:, 1:]
-TRAINING = st.Training(epochs=4, learning_rate=1e-2)
+SPARSE = {
+    "svgp": SVGP(n_inducing=10, n_samples=8),
+    "gpdnn": GPDNN(n_inducing=8, hidden=(8, 4)),
+    "svdkl": SVDKL(grid_size=10, hidden=(8, 4)),
+}
+EXACT = {"exact gp": ExactGP(), "vgp": VGP()}
+ALL_METHODS = NETWORKS | SPARSE | EXACT  # Laplace keeps the same promises in interop/test_laplace.py
 
 
-@pytest.fixture(params=ALL_METHODS.values(), ids=ALL_METHODS)
-def method(request):
-    return request.param
+def each(methods):
+    return pytest.mark.parametrize("method", methods.values(), ids=methods)
 
 
 def fit(method, family=st.Categorical, restore=False):
+    """The method's posterior of data that suit it."""
+    if isinstance(method, ExactGP | VGP):
+        data = (X, TARGETS[:, :1]) if isinstance(method, ExactGP) else (X, (LABELS > 0).long())
+        return st.fit(method, method.builder(MaternKernel(1.5), data), data, gp_training(4))
+    if method in SPARSE.values():
+        return st.fit(method, method.builder((X, LABELS)), (X, LABELS), replace(TRAINING, loss="own"))
     loss, y = ("cross_entropy", LABELS) if family is st.Categorical else ("mse", TARGETS)
     build = lambda: st.MLP(3, 3 if family is st.Categorical else 2, hidden=(8, 16))
-    posterior = method.fit(build, (X, y), st.Training(loss=loss, epochs=4, learning_rate=1e-2))
-    for model in getattr(posterior, "models", None) or [posterior.model]:
+    posterior = st.fit(method, build, (X, y), replace(TRAINING, loss=loss))
+    for model in posterior.networks:
         if restore:
             st.calibrate_prior(model, X, y)
     return posterior
 
 
+def predict(method, posterior, x=X, **options):
+    return st.predict(posterior, x, family=st.Gaussian if isinstance(method, ExactGP) else st.Categorical, **options)
+
+
+def center(pred):
+    return pred.mean if isinstance(pred, st.Gaussian) else pred.probs
+
+
+@each(ALL_METHODS)
 def test_it_is_its_own_configuration(method):
     assert hash(method) == hash(type(method)(**vars(method))) and type(method).__name__ in repr(method)
     with pytest.raises(FrozenInstanceError):
-        method.restore_prior = True
+        method.anything = True
+    assert method.n_networks == (2 if isinstance(method, st.Ensemble) else 1)
 
 
+@each(NETWORKS | SPARSE)
 def test_classification(method):
     pred = st.predict(fit(method), X)
     assert isinstance(pred, st.Categorical) and pred.probs.shape == (60, 3)
-    torch.testing.assert_close(pred.probs.sum(-1), torch.ones(60))
-    assert (pred.entropy() >= pred.expected_entropy() - 1e-6).all()
+    torch.testing.assert_close(pred.probs.sum(-1), torch.ones(60), check_dtype=False)
+    assert (pred.entropy() >= pred.expected_entropy() - 1e-6).all() or isinstance(method, GPDNN)
     assert (pred.std() > 0).all() or isinstance(method, st.Point)
+    assert not pred.prior_restored
 
 
+@each(NETWORKS | {"exact gp": ExactGP()})
 def test_regression(method):
     pred = st.predict(fit(method, st.Gaussian), X, family=st.Gaussian)
-    assert pred.mean.shape == pred.epistemic_variance.shape == (60, 2)
+    assert pred.mean.shape == pred.epistemic_variance.shape == (60, 1 if isinstance(method, ExactGP) else 2)
     assert (pred.epistemic_variance > 0).all() or isinstance(method, st.Point)
-    assert (pred.aleatoric_variance == 0).all()
+    assert (pred.aleatoric_variance == 0).all() or isinstance(method, ExactGP)
 
 
+@each(ALL_METHODS)
 def test_it_is_deterministic_and_leaves_everything_as_it_was(method):
     posterior, state = fit(method), torch.get_rng_state()
-    models = getattr(posterior, "models", None) or [posterior.model]
+    models = posterior.networks
     weights = [p.clone() for model in models for p in model.parameters()]
     for model in models:
         model.train()
-    first, second = st.predict(posterior, X), st.predict(posterior, X)
-    assert torch.equal(first.probs, second.probs) and torch.equal(state, torch.get_rng_state())
+    first, second = predict(method, posterior), predict(method, posterior)
+    assert torch.equal(center(first), center(second)) and torch.equal(state, torch.get_rng_state())
     assert all(module.training for model in models for module in model.modules())
     after = [p for model in models for p in model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(weights, after, strict=True))
-    assert not first.probs.requires_grad
+    assert not center(first).requires_grad
 
 
+@each({name: method for name, method in ALL_METHODS.items() if name not in ("mc dropout, own masks", "svdkl", "svgp")})
 def test_batches_change_nothing(method):
+    """Left out are methods that draw numbers for each input of a batch."""
     posterior = fit(method)
-    if not getattr(method, "shared_masks", True):
-        pytest.skip("every input of a batch has masks of its own")
-    whole, parts = st.predict(posterior, X), st.predict(posterior, X, batch_size=7)
-    torch.testing.assert_close(whole.probs, parts.probs)
-    torch.testing.assert_close(whole.output_variance, parts.output_variance)
+    whole, parts = predict(method, posterior), predict(method, posterior, batch_size=7)
+    torch.testing.assert_close(center(whole), center(parts), rtol=1e-4, atol=1e-5)
+    loader = DataLoader(TensorDataset(X, LABELS), 7)
+    assert torch.equal(center(predict(method, posterior, loader)), center(parts))
+    assert torch.equal(center(predict(method, posterior, X.split(7))), center(parts))
 
 
+@each(NETWORKS)
 def test_the_prior_comes_back_far_away(method):
     posterior = fit(method, st.Gaussian, restore=True)
-    std = st.predict(posterior, 1000 * X, family=st.Gaussian).std().median(0).values
-    assert (std > 0.9 * TARGETS.std(0, correction=0)).all()
+    pred = st.predict(posterior, 1000 * X, family=st.Gaussian)
+    assert (pred.std().median(0).values > 0.9 * TARGETS.std(0, correction=0)).all()
+    assert pred.prior_restored
+    plain = replace(posterior, method=replace(method, restore_prior=False))
+    assert not st.predict(plain, X, family=st.Gaussian).prior_restored
+    assert st.predict(fit(method, restore=True), X).prior_restored
 
 
+@each(ALL_METHODS)
 def test_it_works_under_inference_mode(method):
     posterior = fit(method)
     with torch.inference_mode():
-        inside = st.predict(posterior, X)
-    torch.testing.assert_close(inside.probs, st.predict(posterior, X).probs)
+        inside = predict(method, posterior)
+    torch.testing.assert_close(center(inside), center(predict(method, posterior)))
 
 
+@each(ALL_METHODS)
 def test_a_posterior_can_be_pickled(method):
     posterior = fit(method)
     again = pickle.loads(pickle.dumps(posterior))
-    torch.testing.assert_close(st.predict(again, X).probs, st.predict(posterior, X).probs)
+    torch.testing.assert_close(center(predict(method, again)), center(predict(method, posterior)))
+
+
+@each(NETWORKS)
+def test_a_data_loader_trains_and_predicts(method):
+    """In full batches and without dropout, batches train the networks that tensors do."""
+    build = lambda: st.MLP(3, 3, hidden=(8, 16), dropout=0.0).double()
+    x = X.double()
+    training = replace(TRAINING, batch_size=None)
+    loader = DataLoader(TensorDataset(x, LABELS), 60)
+    streamed = st.fit(method, build, loader, training)
+    whole = st.fit(method, build, (x, LABELS), training)
+    for a, b in zip(streamed.networks, whole.networks, strict=True):
+        torch.testing.assert_close(a.state_dict(), b.state_dict())
+
+
+@each(NETWORKS | {"svgp": SPARSE["svgp"]})
+def test_folds_are_fits_of_their_own(method):
+    folds = [(X, LABELS), (X[:40], LABELS[:40])]
+    training = replace(TRAINING, loss="own" if method in SPARSE.values() else "cross_entropy")
+    network = lambda: st.MLP(3, 3, hidden=(8, 16))
+    builds = [method.builder(fold) if method in SPARSE.values() else network for fold in folds]
+    together = st.fit_folds(method, builds, folds, training)
+    for build, fold, posterior in zip(builds, folds, together, strict=True):
+        alone = st.fit(method, build, fold, training)
+        torch.testing.assert_close(st.predict(posterior, X).probs, st.predict(alone, X).probs)
+
+
+def test_seeds_of_folds():
+    build = lambda: st.MLP(3, 3, hidden=(8,))
+    folds = [(X, LABELS)] * 2
+    same = st.fit_folds(st.Ensemble(2), build, folds, TRAINING)
+    other = st.fit_folds(st.Ensemble(2), build, folds, TRAINING, seeds=[0, 1, 2, 3])
+    first = [posterior.networks[0].head.output.weight for posterior in (*same, *other)]
+    assert torch.equal(first[0], first[1]) and torch.equal(first[0], first[2]) and not torch.equal(first[2], first[3])
+    with pytest.raises(ValueError, match=r"seeds must have one entry for each network.* got 3"):
+        st.fit_folds(st.Ensemble(2), build, folds, TRAINING, seeds=[0, 1, 2])
+    with pytest.raises(ValueError, match="build and folds must be of one length, at least 1; got 1 and 2"):
+        st.fit_folds(st.Point(), [build], folds, TRAINING)
+
+
+def test_a_method_that_watches_cannot_continue_from_a_checkpoint(tmp_path):
+    build = lambda: st.MLP(3, 3, hidden=(8,))
+    with pytest.raises(ValueError, match="checkpoint must be None for SWAG"):
+        st.fit(st.SWAG(start=0.5), build, (X, LABELS), TRAINING, checkpoint=tmp_path / "state.npz")
+
+
+class OwnHead(nn.Module):
+    """A head of somebody else's: it says what its features are, and which layer reads them."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.activation = nn.Linear(3, 16), st.RBF()
+        self.dropout, self.output = nn.Dropout(0.2), nn.Linear(16, 2)
+
+    def features(self, x):
+        return self.activation(self.hidden(x))
+
+    def forward(self, x):
+        return self.output(self.dropout(self.features(x)))
+
+
+@each(NETWORKS)
+def test_any_module_with_features_and_a_readout_has_all_methods(method):
+    posterior = st.fit(
+        method, lambda: nn.Sequential(nn.Identity(), OwnHead()), (X, TARGETS), replace(TRAINING, loss="mse")
+    )
+    for model in posterior.networks:
+        st.calibrate_prior(model, X, TARGETS)
+    far = st.predict(posterior, 1000 * X, family=st.Gaussian)
+    assert far.prior_restored and (far.std().median(0).values > 0.9 * TARGETS.std(0, correction=0)).all()
+    mean, std = st.exact_predictor(posterior.networks[0])(X)
+    exact = st.predict(posterior.networks[0], X, st.ExactDropout(), family=st.Gaussian)
+    torch.testing.assert_close(mean, exact.mean)
+    torch.testing.assert_close(std, exact.std())
 
 
 # What predict takes
 
 
-def test_point_is_the_default():
+def test_exact_dropout_is_the_default():
     model = st.MLP(3, 2, hidden=(8,)).eval()
-    torch.testing.assert_close(st.predict(model, X).probs, model(X).detach().softmax(-1))
-    assert st.predict(model, X).std().max() == 0
+    assert torch.equal(st.predict(model, X).probs, st.predict(model, X, st.ExactDropout()).probs)
+    assert torch.equal(st.OODDetector(model).scores(X), st.predict(model, X).entropy())
+    with pytest.raises(ValueError, match=r"model must have an active nn.Dropout.*Point\(\)"):
+        st.predict(nn.Linear(3, 2), X)
+
+
+def test_point_is_the_network_as_it_is():
+    model = st.MLP(3, 2, hidden=(8,)).eval()
+    pred = st.predict(model, X, st.Point())
+    torch.testing.assert_close(pred.probs, model(X).detach().softmax(-1))
+    assert pred.std().max() == 0
+
+
+@each(NETWORKS)
+def test_one_output_is_no_class(method):
+    build = lambda: st.MLP(3, 1, hidden=(8,))
+    posterior = st.fit(method, build, (X, TARGETS[:, :1]), replace(TRAINING, loss="mse"))
+    with pytest.raises(ValueError, match=r"at least two classes, got a network with one output.*Gaussian"):
+        st.predict(posterior, X)
+    assert st.predict(posterior, X, family=st.Gaussian).mean.shape == (60, 1)
+
+
+def test_what_an_iterable_may_give():
+    model = st.MLP(3, 2, hidden=(8,)).eval()
+    expected = st.predict(model, X).probs
+    for batches in ([X[:50], X[50:]], [(X[:50], LABELS[:50]), (X[50:], LABELS[50:])], DataLoader(TensorDataset(X), 20)):
+        torch.testing.assert_close(st.predict(model, batches).probs, expected)
+    used = iter([X])
+    next(used)
+    with pytest.raises(ValueError, match=r"at least one batch, the iterable gave none.*generator"):
+        st.predict(model, used)
+    with pytest.raises(ValueError, match=r"batch_size is for a tensor.*got 7"):
+        st.predict(model, [X], batch_size=7)
+    with pytest.raises(TypeError, match=r"iterable of batches, got tuple; of a pair .* pass x alone"):
+        st.predict(model, (X, LABELS))
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinity in row 0"):
+        st.predict(model, [X, X / 0])
 
 
 def test_hugging_face_style_models():
@@ -140,7 +287,7 @@ def test_members_with_noise_of_their_own():
 
     model = Heteroscedastic()
     pred = st.predict(model, X, st.MCDropout(200), family=st.Gaussian)
-    point = st.predict(model, X, family=st.Gaussian)
+    point = st.predict(model, X, st.Point(), family=st.Gaussian)
     assert (pred.epistemic_variance > 0).all() and (point.epistemic_variance == 0).all()
     model.eval()
     torch.testing.assert_close(point.aleatoric_variance, model(X)[1].detach())
@@ -168,7 +315,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="method is for a network; PointPosterior already has its own"):
         st.predict(st.Point().posterior(model), X, st.MCDropout(10))
     with pytest.raises(ValueError, match=r"model must return outputs of shape \(n, c\).*got a tensor of shape \(60,\)"):
-        st.predict(nn.Sequential(model, nn.Flatten(0)), X[:30])
+        st.predict(nn.Sequential(model, nn.Flatten(0)), X[:30], st.Point())
     with pytest.raises(ValueError, match="and as many in each part; got"):
         st.predict(model, {"x": X, "y": X[:3]})
 
@@ -182,7 +329,7 @@ def test_exact_predictor_is_the_closed_form():
     head_only = st.exact_predictor(st.StationaryHead(3, 2))
     assert len(head_only(X)) == 2
     assert isinstance(model.head, StationaryHead)  # the copy has changed, not the model
-    with pytest.raises(ValueError, match="model must have one StationaryHead, Linear has 0"):
+    with pytest.raises(ValueError, match="model must have one head, such as a StationaryHead; Linear has 0"):
         st.exact_predictor(nn.Linear(3, 2))
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import stationary as st
+from stationary.nn.restored_prior import RestoredPrior
 
 X = torch.linspace(-2, 2, 40).view(5, 8)
 
@@ -83,13 +84,15 @@ def test_wrong_number_of_features(build):
 
 def calibrated(model):
     head = model.head if isinstance(model, st.MLP) else model
-    head.prior_variance, head.reference_norm = torch.tensor([1.0, 2.0, 3.0]), torch.tensor(4.0)
+    head.restored_prior.variance, head.restored_prior.reference = torch.tensor([1.0, 2.0, 3.0]), torch.tensor(4.0)
     return model
 
 
 def test_an_uncalibrated_head_stores_no_calibration():
     head = st.StationaryHead(8, 3)
-    assert head.prior_variance is None and head.reference_norm is None and not head.calibrated
+    assert (
+        head.restored_prior.variance is None and head.restored_prior.reference is None and not head.restored_prior.known
+    )
     assert set(head.state_dict()) == {"hidden.weight", "hidden.bias", "output.weight", "output.bias"}
 
 
@@ -99,24 +102,26 @@ def test_calibration_goes_through_a_state_dict(build):
     fresh.load_state_dict(saved.state_dict())
     assert fresh(X).equal(saved(X))
     head, expected = (m.head if isinstance(m, st.MLP) else m for m in (fresh, saved))
-    assert head.prior_variance.equal(expected.prior_variance) and head.reference_norm.equal(expected.reference_norm)
-    head.prior_variance += 1
-    assert expected.prior_variance.tolist() == [1, 2, 3]  # a copy
+    assert head.restored_prior.variance.equal(expected.restored_prior.variance) and head.restored_prior.reference.equal(
+        expected.restored_prior.reference
+    )
+    head.restored_prior.variance += 1
+    assert expected.restored_prior.variance.tolist() == [1, 2, 3]  # a copy
 
 
 def test_weights_without_calibration_take_it_away():
     head = calibrated(st.StationaryHead(8, 3))
     head.load_state_dict(st.StationaryHead(8, 3).state_dict())
-    assert head.prior_variance is None and head.reference_norm is None
+    assert head.restored_prior.variance is None and head.restored_prior.reference is None
 
 
 def test_missing_variance_is_the_prior_where_no_unit_is_active_and_zero_in_distribution():
     head = calibrated(st.StationaryHead(8, 3))
     features = torch.zeros(3, 50)
     features[1, 0], features[2, 0] = 2**0.5, 2.0  # |phi|^2 of 2 and 4, the reference
-    expected = torch.outer(torch.tensor([1.0, 0.5, 0.0]).square(), head.prior_variance)
-    torch.testing.assert_close(head.missing_variance(features), expected)
-    assert (head.missing_variance(3 * features)[2] == 0).all()
+    expected = torch.outer(torch.tensor([1.0, 0.5, 0.0]).square(), head.restored_prior.variance)
+    torch.testing.assert_close(head.restored_prior(features), expected)
+    assert (head.restored_prior(3 * features)[2] == 0).all()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -127,8 +132,8 @@ def test_the_papers_network():
     model = st.MLP(8, 2)
     widths = [m.out_features for m in model.modules() if isinstance(m, nn.Linear)]
     assert widths == [1000, 1000, 500, 50, 2]
-    activations = [type(m) for m in model.modules() if not isinstance(m, nn.Linear) and not list(m.children())]
-    assert activations == [st.ReLU, st.ReLU, st.ReLU, st.Matern, nn.Dropout]
+    others = [type(m) for m in model.modules() if not isinstance(m, nn.Linear) and not list(m.children())]
+    assert others == [st.ReLU, st.ReLU, st.ReLU, st.Matern, nn.Dropout, RestoredPrior]
     assert model.head.activation.nu == 2.5 and model.head.dropout.p == 0.2
     pairs = [(8, 1000), (1000, 1000), (1000, 500), (500, 50), (50, 2)]
     assert sum(p.numel() for p in model.parameters()) == sum((n + 1) * m for n, m in pairs)
@@ -156,7 +161,7 @@ def test_mlp_refuses_no_hidden_layer():
 def test_deepcopy_and_pickle(clone):
     model = calibrated(st.MLP(8, 3, hidden=(6, 4))).eval()
     other = clone(model)
-    assert other(X).equal(model(X)) and other.head.prior_variance.equal(model.head.prior_variance)
+    assert other(X).equal(model(X)) and other.head.restored_prior.variance.equal(model.head.restored_prior.variance)
     nn.init.zeros_(other.head.output.weight)
     assert model.head.output.weight.abs().min() > 0
 

@@ -85,12 +85,12 @@ def test_activations_that_do_not_decay_are_refused(activation):
     head = st.StationaryHead(3, 2, activation=activation)
     with pytest.raises(ValueError, match="needs an activation that decays on both sides"):
         st.calibrate_prior(head, torch.randn(50, 3))
-    assert not head.calibrated
+    assert not head.restored_prior.known
 
 
 @pytest.mark.parametrize("activation", ["matern12", "matern32", "matern72", "rbf", st.Matern(2.2, 0.3, learnable=True)])
 def test_activations_that_decay_are_taken(activation):
-    assert st.calibrate_prior(st.StationaryHead(3, 2, activation=activation), torch.randn(50, 3)).calibrated
+    assert st.calibrate_prior(st.StationaryHead(3, 2, activation=activation), torch.randn(50, 3)).restored_prior.known
 
 
 def test_what_is_stored():
@@ -98,19 +98,19 @@ def test_what_is_stored():
     head, x = st.StationaryHead(3, 4).double().eval(), torch.randn(100, 3, dtype=torch.float64)
     st.calibrate_prior(head, x, batch_size=7)
     norms = head.features(x).square().sum(-1)
-    assert (norms < head.reference_norm).sum() == 5
+    assert (norms < head.restored_prior.reference).sum() == 5
     centred = head(x) - head(x).mean(-1, keepdim=True)
-    torch.testing.assert_close(head.prior_variance, centred.var(0, correction=0).mean().expand(4))
+    torch.testing.assert_close(head.restored_prior.variance, centred.var(0, correction=0).mean().expand(4))
     y = torch.randn(100, 4, dtype=torch.float64) * torch.tensor([1.0, 2.0, 3.0, 4.0])
     st.calibrate_prior(head, x, y)
-    torch.testing.assert_close(head.prior_variance, y.var(0, correction=0))
-    torch.testing.assert_close(head.missing_variance(torch.zeros(2, 50).double()), y.var(0, correction=0).expand(2, 4))
+    torch.testing.assert_close(head.restored_prior.variance, y.var(0, correction=0))
+    torch.testing.assert_close(head.restored_prior(torch.zeros(2, 50).double()), y.var(0, correction=0).expand(2, 4))
 
 
 def test_labels_and_features_that_vanish():
     head, x = st.StationaryHead(3, 4), torch.randn(100, 3)
-    by_logits = st.calibrate_prior(head, x).prior_variance.clone()
-    torch.testing.assert_close(st.calibrate_prior(head, x, torch.randint(4, (100,))).prior_variance, by_logits)
+    by_logits = st.calibrate_prior(head, x).restored_prior.variance.clone()
+    torch.testing.assert_close(st.calibrate_prior(head, x, torch.randint(4, (100,))).restored_prior.variance, by_logits)
     dead = st.calibrate_prior(head, 1e6 * x)  # a reference of 0 would make 0 / 0
     assert st.predict(dead, 1e6 * x).probs.isfinite().all()
 
@@ -120,7 +120,7 @@ def test_it_is_added_to_the_exact_moments():
     mean, covariance = st.ExactDropout().posterior(head).moments(x)
     plain_mean, plain = st.ExactDropout(restore_prior=False).posterior(head).moments(x)
     torch.testing.assert_close(mean, plain_mean)
-    torch.testing.assert_close(covariance - plain, torch.diag_embed(head.missing_variance(head.features(x))))
+    torch.testing.assert_close(covariance - plain, torch.diag_embed(head.restored_prior(head.features(x))))
 
 
 def test_dropout_elsewhere_gets_it_too():
@@ -129,14 +129,14 @@ def test_dropout_elsewhere_gets_it_too():
     model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.3), head), torch.randn(50, 4)
     st.calibrate_prior(model, x)
     far = st.predict(model, 1000 * x, st.MCDropout(50)).output_variance.median()
-    assert far > 0.5 * head.prior_variance[0]
+    assert far > 0.5 * head.restored_prior.variance[0]
 
 
 def test_errors():
     x = torch.randn(50, 3)
-    with pytest.raises(ValueError, match=r"model must have one StationaryHead, Linear has 0; .*replace_head"):
+    with pytest.raises(ValueError, match=r"must have one head, such as a StationaryHead; Linear has 0: .*replace_head"):
         st.calibrate_prior(nn.Linear(3, 2), x)
-    with pytest.raises(ValueError, match="restore_prior=True needs a StationaryHead that knows its prior; call first"):
+    with pytest.raises(ValueError, match="restore_prior=True needs a head that knows its prior"):
         st.predict(st.StationaryHead(3, 2), x, st.ExactDropout(restore_prior=True))
     with pytest.raises(ValueError, match="y_train must have one row for each of the 50 inputs, got 40"):
         st.calibrate_prior(st.StationaryHead(3, 1), x, torch.randn(40))

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from torch.nn import functional as F
 
 import stationary as st
 from stationary.nn.masks import Noise
-from stationary.training import Group, train
+from stationary.training import Group, train, train_folds
 from stationary.training._cuda_graph import Replayed, _Aligned, can_be_replayed
-from stationary.training._members import Data, Members
-from stationary.training.train import _checked, _optimizer
+from stationary.training._members import Members
+from stationary.training.data import Rows, checked
+from stationary.training.train import _optimizer
 
 QUICK = st.Training(epochs=6, batch_size=16, learning_rate=0.01)
 
@@ -95,9 +97,9 @@ def differ(a, b):
 )
 def test_lockstep_equals_alone(build, options):
     training, data = replace(QUICK, **options), classes()
-    together = train(build, *data, training, n_members=3)
+    together = train(build, data, training, n_members=3)
     for k, member in enumerate(together):
-        (alone,) = train(build, *data, replace(training, seed=training.seed + k))
+        (alone,) = train(build, data, replace(training, seed=training.seed + k))
         assert_same(member, alone)
     assert differ(together[0], together[1])
 
@@ -107,7 +109,7 @@ def test_members_stop_one_by_one():
     training = replace(QUICK, patience=1, learning_rate=0.1, epochs=12, validation_fraction=0.3)
     epochs = [[], [], []]
     for seed, seen in enumerate(epochs):
-        train(mlp, *classes(), replace(training, seed=seed), progress=lambda epoch, *_: seen.append(epoch))
+        train(mlp, classes(), replace(training, seed=seed), progress=lambda epoch, *_: seen.append(epoch))
     ends = [seen[-1] for seen in epochs]
     assert len(set(ends)) > 1 and min(ends) < 12, ends
 
@@ -117,9 +119,9 @@ def test_lockstep_with_validation_data_and_weights():
     weight = torch.rand(90, dtype=torch.float64) * (torch.arange(90) % 4 > 0)
     options = {"sample_weight": weight, "validation": classes(40)}
     training = replace(QUICK, patience=2, epochs=10)
-    together = train(mlp, x, y, training, n_members=2, **options)
+    together = train(mlp, (x, y), training, n_members=2, **options)
     for k, member in enumerate(together):
-        assert_same(member, train(mlp, x, y, replace(training, seed=k), **options)[0])
+        assert_same(member, train(mlp, (x, y), replace(training, seed=k), **options)[0])
 
 
 class Scaled(nn.Module):
@@ -140,7 +142,7 @@ def test_a_member_that_has_stopped_may_diverge_without_harm():
     training = st.Training("mse", 300, None, "sgd", 0.05, momentum=0.0, patience=3)
     losses = []
     wild, tame = train(
-        lambda: Scaled(next(scales)), x, 2 * x, training, n_members=2, validation=(x, 2 * x),
+        lambda: Scaled(next(scales)), (x, 2 * x), training, n_members=2, validation=(x, 2 * x),
         progress=lambda epoch, *_: losses.append(epoch),
     )  # fmt: skip
     assert tame.weight.item() == pytest.approx(2.0, rel=1e-6)
@@ -150,7 +152,7 @@ def test_a_member_that_has_stopped_may_diverge_without_harm():
 def test_networks_that_need_their_own_pass_are_found():
     found = {}
     for build in (mlp, deep_dropout, learnable, batchnorm, Noisy):
-        members = Members([build] * 2, [0, 1], torch.device("cpu"), loss="cross_entropy")
+        members = Members([build(), build()], [0, 1], torch.device("cpu"), QUICK)
         found[build.__name__] = members.run_as_one(classes()[0][:16])
     assert found == {"mlp": True, "deep_dropout": True, "learnable": True, "batchnorm": False, "Noisy": False}
 
@@ -174,15 +176,22 @@ def folds():
     return [classes(n)[0] + k for k, n in enumerate((90, 89, 92))], [classes(n)[1] for n in (90, 89, 92)]
 
 
+def each(build, x, y, training):
+    """A network for each set of data, with seeds of their own."""
+    seeds = range(training.seed, training.seed + len(x))
+    return train_folds([build] * len(x), list(zip(x, y, strict=True)), training, seeds=seeds)
+
+
 def replay(builds, x, y, training):
     """What ``train`` does with folds on a GPU, without the graph."""
-    parts = [_checked(*one, training.loss) for one in zip(x, y, strict=True)]
+    parts = [checked(*one, training.loss) for one in zip(x, y, strict=True)]
     seeds = range(training.seed, training.seed + len(x))
-    members = Members(builds, seeds, torch.device("cpu"), loss=training.loss, precision=training.precision)
+    networks = [build_seeded(build, seed) for build, seed in zip(builds, seeds, strict=True)]
+    members = Members(networks, seeds, torch.device("cpu"), training)
     assert can_be_replayed(members, x[0][:16])
-    steps = Replayed(members, Data.joined(parts), 16, capture=False)
+    steps = Replayed(members, Rows.joined(parts), 16, capture=False)
     optimizer = _optimizer(training, members.parameters)
-    losses = [steps.train(optimizer) for _ in range(training.epochs)]
+    losses = [steps.train(epoch, optimizer) for epoch in range(training.epochs)]
     return members.finished([{}] * len(x)), losses
 
 
@@ -202,7 +211,7 @@ def test_replayed_equals_the_plain_loop():
     training, (x, y) = replace(QUICK, optimizer="sgd", learning_rate=0.1), folds()
     build = lambda: mlp(dropout=0.0)
     together, _ = replay([build] * 3, x, y, training)
-    for a, b in zip(together, train(build, x, y, training), strict=True):
+    for a, b in zip(together, each(build, x, y, training), strict=True):
         assert_same(a, b)
 
 
@@ -210,9 +219,9 @@ def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
     """Also where only some steps are drawn ahead."""
     monkeypatch.setattr("stationary.training._cuda_graph.DRAWN_BYTES", 2 * 16 * 8)
     seen = []
-    parts = [_checked(*classes(), "cross_entropy")]
-    members = Members([mlp], [0], torch.device("cpu"), loss="cross_entropy")
-    steps = Replayed(members, Data.joined(parts), 16, capture=False)
+    parts = [checked(*classes(), "cross_entropy")]
+    members = Members([mlp()], [0], torch.device("cpu"), QUICK)
+    steps = Replayed(members, Rows.joined(parts), 16, capture=False)
     assert steps.ahead == 2
     optimizer, inner = _optimizer(QUICK, members.parameters), steps._outputs
 
@@ -221,8 +230,8 @@ def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
         return inner(parameters, buffers, x)
 
     steps._outputs = outputs
-    steps.train(optimizer)
-    steps.train(optimizer)
+    steps.train(1, optimizer)
+    steps.train(2, optimizer)
     assert len(seen) == 12 and len({tuple(mask.flatten().tolist()) for mask in seen}) == 12
     assert torch.stack(seen).double().mean().item() == pytest.approx(0.7, abs=4 * (0.21 / (12 * 16 * 8)) ** 0.5)
 
@@ -236,7 +245,7 @@ def test_a_dropout_that_is_called_twice_is_not_replayed():
         def forward(self, x):
             return self.second(self.dropout(self.first(self.dropout(x))))
 
-    members = Members([Twice] * 2, [0, 1], torch.device("cpu"), loss="cross_entropy")
+    members = Members([Twice(), Twice()], [0, 1], torch.device("cpu"), QUICK)
     assert not can_be_replayed(members, torch.zeros(4, 3))
 
 
@@ -244,15 +253,15 @@ def test_folds_are_members_with_their_own_data_and_network():
     x, y = folds()
     widths = [6, 7, 8]
     builds = [lambda width=width: st.MLP(3, 3, hidden=(width,)).double() for width in widths]
-    together = train(builds, x, y, QUICK)
+    together = train_folds(builds, list(zip(x, y, strict=True)), QUICK, seeds=range(3))
     for k, member in enumerate(together):
-        assert_same(member, train(builds[k], x[k], y[k], replace(QUICK, seed=k))[0])
+        assert_same(member, train(builds[k], (x[k], y[k]), replace(QUICK, seed=k))[0])
 
 
 @pytest.mark.parametrize("n_members", [1, 2])
 def test_a_loss_of_the_networks_own(n_members):
-    together = train(Sampled, *classes(), replace(QUICK, loss="own"), n_members=n_members)
-    (alone,) = train(Sampled, *classes(), replace(QUICK, loss="own", seed=n_members - 1))
+    together = train(Sampled, classes(), replace(QUICK, loss="own"), n_members=n_members)
+    (alone,) = train(Sampled, classes(), replace(QUICK, loss="own", seed=n_members - 1))
     assert_same(together[-1], alone)
     assert differ(alone, Sampled())
 
@@ -262,8 +271,8 @@ def test_bfloat16_trains_nearly_as_well(n_members):
     """8 bits: the outputs of a trained network differ by some per cent."""
     x, y = classes(dtype=torch.float32)
     build = lambda: st.MLP(3, 3, hidden=(12, 8), dropout=0.0)
-    exact = train(build, x, y, QUICK, n_members=n_members)
-    rounded = train(build, x, y, replace(QUICK, precision="bfloat16"), n_members=n_members)
+    exact = train(build, (x, y), QUICK, n_members=n_members)
+    rounded = train(build, (x, y), replace(QUICK, precision="bfloat16"), n_members=n_members)
     for a, b in zip(exact, rounded, strict=True):
         assert b(x).dtype == torch.float32
         error = (a(x) - b(x)).norm() / a(x).norm()
@@ -288,9 +297,9 @@ def test_groups_scale_rate_and_decay():
     x, y = classes()
     build = lambda: mlp(dropout=0.0)
     before = dict(build_seeded(build).named_parameters())
-    (plain,) = train(build, x, y, replace(training, weight_decay=0.0))
+    (plain,) = train(build, (x, y), replace(training, weight_decay=0.0))
     groups = (Group("head.output", rate=0.0), Group("head", decay=0.0), Group("trunk", rate=0.5))
-    (grouped,) = train(build, x, y, replace(training, groups=groups))
+    (grouped,) = train(build, (x, y), replace(training, groups=groups))
     plain, grouped = dict(plain.named_parameters()), dict(grouped.named_parameters())
     step = {name: plain[name] - before[name] for name in before}
     for name, value in grouped.items():
@@ -302,7 +311,7 @@ def test_groups_scale_rate_and_decay():
             expected = before[name] + 0.5 * (step[name] - 0.1 * 0.5 * before[name])
         torch.testing.assert_close(value, expected)
     with pytest.raises(ValueError, match="no parameter's name starts with 'tail'"):
-        train(build, x, y, replace(training, groups=(Group("tail"),)))
+        train(build, (x, y), replace(training, groups=(Group("tail"),)))
 
 
 def build_seeded(build, seed=0):
@@ -316,10 +325,10 @@ def test_diverged_members_are_kept_on_request():
     training = st.Training(loss="mse", epochs=200, optimizer="sgd", momentum=0.0, learning_rate=0.1, batch_size=None)
     scales = iter((1.0, 1e3, 1.0, 1e3))
     build = lambda: Scaled(next(scales))
-    tame, wild = train(build, x, 2 * x, training, n_members=2, keep_diverged=True)
+    tame, wild = train(build, (x, 2 * x), training, n_members=2, keep_diverged=True)
     assert tame.weight.item() == pytest.approx(2.0) and not wild.weight.isfinite()
     with pytest.raises(RuntimeError, match="no longer finite"):
-        train(build, x, 2 * x, training, n_members=2)
+        train(build, (x, 2 * x), training, n_members=2)
 
 
 # Randomness
@@ -329,7 +338,7 @@ def test_diverged_members_are_kept_on_request():
 @pytest.mark.parametrize("n_members", [1, 2])
 def test_global_random_state_is_untouched(build, n_members):
     before = torch.get_rng_state()
-    train(build, *classes(), replace(QUICK, epochs=2, patience=1, validation_fraction=0.2), n_members=n_members)
+    train(build, classes(), replace(QUICK, epochs=2, patience=1, validation_fraction=0.2), n_members=n_members)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -338,12 +347,12 @@ def test_seed_decides(build):
     runs = []
     for global_seed, seed in ((0, 5), (1, 5), (1, 6)):
         torch.manual_seed(global_seed)
-        runs.append(train(build, *classes(), replace(QUICK, seed=seed))[0])
+        runs.append(train(build, classes(), replace(QUICK, seed=seed))[0])
     assert not differ(runs[0], runs[1]) and differ(runs[1], runs[2])
 
 
 def test_initialisation_is_that_of_the_seed():
-    (model,) = train(mlp, *classes(), replace(QUICK, epochs=1, learning_rate=1e-12, seed=3))
+    (model,) = train(mlp, classes(), replace(QUICK, epochs=1, learning_rate=1e-12, seed=3))
     torch.manual_seed(3)
     assert_same(model, mlp(), rtol=1e-10)
 
@@ -379,24 +388,24 @@ OPTIMIZERS = {
 @pytest.mark.parametrize(("options", "optimizer"), OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_optimizers_by_hand(options, optimizer):
     build, training = lambda: mlp(dropout=0.0), replace(FULL, **options)
-    assert_same(train(build, *classes(), training)[0], by_hand(build, *classes(), training, F.cross_entropy, optimizer))
+    assert_same(train(build, classes(), training)[0], by_hand(build, *classes(), training, F.cross_entropy, optimizer))
 
 
 def test_mse_by_hand():
     x, y = classes()
     y = torch.stack([y, y.square(), 1 - y], 1).double()
     build, training = lambda: mlp(dropout=0.0), replace(FULL, loss="mse", learning_rate=0.01)
-    assert_same(train(build, x, y, training)[0], by_hand(build, x, y, training, F.mse_loss))
+    assert_same(train(build, (x, y), training)[0], by_hand(build, x, y, training, F.mse_loss))
 
 
 def test_integer_weights_are_repetitions():
     x, y = classes(30)
     times = torch.arange(30) % 3 + 1
     build = lambda: mlp(dropout=0.0)
-    (weighted,) = train(build, x, y, FULL, sample_weight=times.double())
-    (repeated,) = train(build, x.repeat_interleave(times, 0), y.repeat_interleave(times), FULL)
+    (weighted,) = train(build, (x, y), FULL, sample_weight=times.double())
+    (repeated,) = train(build, (x.repeat_interleave(times, 0), y.repeat_interleave(times)), FULL)
     assert_same(weighted, repeated)
-    assert differ(weighted, train(build, x, y, FULL)[0])
+    assert differ(weighted, train(build, (x, y), FULL)[0])
 
 
 @pytest.mark.parametrize("training", [FULL, QUICK], ids=["full-batch", "batches"])
@@ -405,8 +414,8 @@ def test_weight_zero_removes_the_row(training):
     keep = torch.arange(50) % 5 > 0
     noise = x.clone()
     noise[~keep] = math.nan
-    (weighted,) = train(batchnorm, noise, y, training, sample_weight=keep.double())
-    assert_same(weighted, train(batchnorm, x[keep], y[keep], training)[0])
+    (weighted,) = train(batchnorm, (noise, y), training, sample_weight=keep.double())
+    assert_same(weighted, train(batchnorm, (x[keep], y[keep]), training)[0])
 
 
 def test_batch_losses_are_weighted_means():
@@ -424,7 +433,7 @@ def test_batch_losses_are_weighted_means():
 
     training = st.Training("mse", epochs=200, batch_size=None, optimizer="sgd", learning_rate=0.1, momentum=0.0)
     for scale in (1.0, 1e-6, 1e6):
-        (model,) = train(Constant, x, y, training, sample_weight=scale * weight)
+        (model,) = train(Constant, (x, y), training, sample_weight=scale * weight)
         assert model.value.item() == pytest.approx(((weight @ y) / weight.sum()).item())
 
 
@@ -433,7 +442,7 @@ def test_dropout_drops_while_training_and_each_batch_anew():
     x, y = line(200, noise=0.0)
     training = st.Training("mse", epochs=400, batch_size=50, learning_rate=0.01, milestones=(300,))
     drop = 0.5
-    (model,) = train(lambda: nn.Sequential(nn.Dropout(drop), nn.Linear(1, 1)).double(), x, y, training)
+    (model,) = train(lambda: nn.Sequential(nn.Dropout(drop), nn.Linear(1, 1)).double(), (x, y), training)
     # Normal equations of the loss averaged over masks: (E[x^2] / (1 - p)) w + E[x] b = E[x y], E[x] w + b = E[y].
     a = torch.tensor([[x.square().mean() / (1 - drop), x.mean()], [x.mean(), 1.0]], dtype=torch.float64)
     exact = torch.linalg.solve(a, torch.stack([(x * y).mean(), y.mean()]))
@@ -447,7 +456,8 @@ def test_dropout_drops_while_training_and_each_batch_anew():
 def test_milestones_divide_the_learning_rate():
     rates = []
     training = replace(QUICK, epochs=6, milestones=(2, 5), learning_rate=0.1)
-    train(mlp, *classes(), training, on_epoch=lambda epoch, _, optimizer: rates.append(optimizer.param_groups[0]["lr"]))
+    observer = lambda epoch, _, optimizer: rates.append(optimizer.param_groups[0]["lr"])
+    train(mlp, classes(), training, observers=[observer])
     assert rates == pytest.approx([0.1, 0.01, 0.01, 0.01, 0.001, 0.001])  # of the epoch to come
 
 
@@ -457,8 +467,8 @@ def test_milestone_changes_the_steps():
     seen = []
     training = st.Training("mse", 5, None, "sgd", 1e-6, momentum=0.0, milestones=(3,))
     train(
-        lambda: nn.Linear(1, 1).double(), x, 100 * x, training,
-        on_epoch=lambda _, parameters, __: seen.append(parameters["weight"].item()),
+        lambda: nn.Linear(1, 1).double(), (x, 100 * x), training,
+        observers=[lambda _, parameters, __: seen.append(parameters["weight"].item())],
     )  # fmt: skip
     steps = torch.tensor(seen).diff()
     assert (steps[2:] / steps[0]).tolist() == pytest.approx([0.1, 0.1], rel=1e-2)
@@ -470,9 +480,9 @@ def test_patience_stops_and_restores_the_best():
     history, states = [], []
     training = replace(QUICK, epochs=100, learning_rate=0.1, patience=4)
     (model,) = train(
-        mlp, x[:30], y[:30], training, validation=held_out,
+        mlp, (x[:30], y[:30]), training, validation=held_out,
         progress=lambda epoch, loss, watched: history.append((epoch, loss, watched)),
-        on_epoch=lambda _, parameters, __: states.append({k: v[0].detach().clone() for k, v in parameters.items()}),
+        observers=[lambda _, parameters, __: states.append({k: v.detach().clone() for k, v in parameters.items()})],
     )  # fmt: skip
     epochs, _, watched = zip(*history, strict=True)
     best = min(range(len(watched)), key=watched.__getitem__)
@@ -491,7 +501,7 @@ def test_held_out_rows_are_not_trained_on():
         nn.init.zeros_(model.weight)
         return model
 
-    models = train(build, x, y, training, n_members=3)
+    models = train(build, (x, y), training, n_members=3)
     moved = [model.weight[0] != 0 for model in models]
     assert [m.sum().item() for m in moved] == [15, 15, 15]
     assert not torch.equal(moved[0], moved[1])
@@ -500,14 +510,14 @@ def test_held_out_rows_are_not_trained_on():
 def test_progress_reports_means_over_members():
     x, y = classes()
     training, seen = replace(FULL, epochs=3), []
-    train(mlp, x, y, training, n_members=2, validation=(x, y), progress=lambda *report: seen.append(report))
+    train(mlp, (x, y), training, n_members=2, validation=(x, y), progress=lambda *report: seen.append(report))
     alone = [[], []]
     for k in range(2):
-        train(mlp, x, y, replace(training, seed=k), validation=(x, y), progress=lambda *r: alone[k].append(r))
+        train(mlp, (x, y), replace(training, seed=k), validation=(x, y), progress=lambda *r: alone[k].append(r))
     for together, first, second in zip(seen, *alone, strict=True):
         assert together == pytest.approx([(a + b) / 2 for a, b in zip(first, second, strict=True)])
     unwatched = []
-    train(mlp, x, y, replace(training, epochs=1), progress=lambda *report: unwatched.append(report))
+    train(mlp, (x, y), replace(training, epochs=1), progress=lambda *report: unwatched.append(report))
     assert unwatched[0][2] is None
 
 
@@ -518,7 +528,7 @@ def test_batchnorm_learns_its_statistics():
     x, y = classes()
     x = x * 3 + 5
     build = lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 3)).double()
-    (model,) = train(build, x, y, replace(FULL, epochs=100))
+    (model,) = train(build, (x, y), replace(FULL, epochs=100))
     torch.testing.assert_close(model[0].running_mean, x.mean(0), rtol=1e-3, atol=0)  # 0.9^100 = 3e-5 is left of 0
     torch.testing.assert_close(model[0].running_var, x.var(0), rtol=1e-3, atol=0)
     assert model[0].num_batches_tracked == 100
@@ -529,7 +539,7 @@ def test_best_weights_take_their_statistics_along():
     x, y = classes()
     watched = []
     training = replace(QUICK, epochs=30, learning_rate=0.1, patience=3)
-    (model,) = train(batchnorm, x, y, training, validation=(x, y), progress=lambda *report: watched.append(report[2]))
+    (model,) = train(batchnorm, (x, y), training, validation=(x, y), progress=lambda *report: watched.append(report[2]))
     best = min(range(len(watched)), key=watched.__getitem__)
     assert model[1].num_batches_tracked == 6 * (best + 1) and best < 29
     assert F.cross_entropy(model(x), y).item() == pytest.approx(watched[best])
@@ -538,15 +548,15 @@ def test_best_weights_take_their_statistics_along():
 def test_validation_without_patience_only_watches():
     training, watched = replace(QUICK, epochs=15, learning_rate=0.3), []
     (model,) = train(
-        mlp, *classes(), training, validation=classes(20), progress=lambda *report: watched.append(report[2])
+        mlp, classes(), training, validation=classes(20), progress=lambda *report: watched.append(report[2])
     )
     assert watched != sorted(watched, reverse=True) and len(watched) == 15
-    assert not differ(model, train(mlp, *classes(), training)[0])
+    assert not differ(model, train(mlp, classes(), training)[0])
 
 
 def test_networks_come_back_in_eval_mode_without_gradients():
     for n_members in (1, 2):
-        for model in train(mlp, *classes(), replace(QUICK, epochs=1), n_members=n_members):
+        for model in train(mlp, classes(), replace(QUICK, epochs=1), n_members=n_members):
             assert not any(module.training for module in model.modules())
             assert all(p.grad is None and p.is_leaf and p.requires_grad for p in model.parameters())
             assert not any(module._forward_hooks for module in model.modules())
@@ -562,10 +572,10 @@ def test_on_gpu(build):
     x, y = (part.cuda() for part in classes())
     before = torch.get_rng_state(), torch.cuda.get_rng_state()
     training = replace(QUICK, patience=1, epochs=12, validation_fraction=0.2)
-    together = train(build, x, y, training, n_members=2)
+    together = train(build, (x, y), training, n_members=2)
     for k, member in enumerate(together):
         assert all(p.is_cuda for p in member.parameters())
-        assert_same(member, train(build, x, y, replace(training, seed=k))[0], rtol=1e-8)
+        assert_same(member, train(build, (x, y), replace(training, seed=k))[0], rtol=1e-8)
     assert torch.equal(before[0], torch.get_rng_state()) and torch.equal(before[1], torch.cuda.get_rng_state())
 
 
@@ -577,10 +587,10 @@ def test_folds_on_gpu(build, options):
     loss = "own" if build is Sampled else "cross_entropy"
     training = replace(QUICK, loss=loss, **options)
     x, y = ([part.cuda() for part in parts] for parts in folds())
-    together = train(build, x, y, training)
+    together = each(build, x, y, training)
     for k, member in enumerate(together):
-        assert_same(member, train(build, x[k], y[k], replace(training, seed=k))[0], rtol=1e-8)
-    assert differ(together[0], train(build, x[0], y[0], replace(training, seed=1))[0])
+        assert_same(member, train(build, (x[k], y[k]), replace(training, seed=k))[0], rtol=1e-8)
+    assert differ(together[0], train(build, (x[0], y[0]), replace(training, seed=1))[0])
 
 
 def build_uci(activation="matern32"):
@@ -594,9 +604,9 @@ def test_fused_layers_train_like_plain_ones(activation, monkeypatch):
     x, y = ([part.cuda().float() if part.is_floating_point() else part.cuda() for part in parts] for parts in folds())
     training = replace(QUICK, precision="bfloat16", weight_decay=1e-3, learning_rate=1e-3)
     build = lambda: build_uci(activation)
-    fused = train(build, x, y, training)
-    monkeypatch.setattr("stationary.training.HAS_TRITON", False)
-    plain = train(build, x, y, training)
+    fused = each(build, x, y, training)
+    monkeypatch.setattr("stationary.training.train.has_triton", lambda: False)
+    plain = each(build, x, y, training)
     for a, b, inputs in zip(fused, plain, x, strict=True):
         assert differ(a, b) and all(p.dtype == torch.float32 for p in a.parameters())
         assert (a(inputs) - b(inputs)).norm() / b(inputs).norm() < 0.1
@@ -608,7 +618,7 @@ def test_fused_layers_train_like_plain_ones(activation, monkeypatch):
 @pytest.mark.parametrize("shape", [(7,), (5, 4)])
 def test_fused_linear_layer(widths, relu, shape):
     """Against float64 with the same rounded weights; bf16 has 8 bits, and long sums may be added up in it."""
-    from stationary.activations import stacked
+    from stationary.training import _stacked_triton as stacked
 
     k, (n_in, n_out) = 3, widths
     models = [nn.Sequential(nn.Linear(n_in, n_out), nn.ReLU() if relu else nn.Identity()).cuda() for _ in range(k)]
@@ -634,7 +644,7 @@ def test_fused_linear_layer(widths, relu, shape):
 @pytest.mark.gpu
 @pytest.mark.parametrize("c", [2, 7, 8, 33, 2000])
 def test_fused_cross_entropy(c):
-    from stationary.activations import stacked
+    from stationary.training import _stacked_triton as stacked
 
     outputs = (3 * torch.randn(3, 5, c, device="cuda")).bfloat16().requires_grad_()
     y, weight = torch.randint(c, (3, 5), device="cuda"), torch.rand(3, 5, device="cuda")
@@ -651,7 +661,7 @@ def test_fused_cross_entropy(c):
 @pytest.mark.parametrize("activation", ["matern12", "matern32", "matern52", "rbf"])
 @pytest.mark.parametrize("width", [8, 13])
 def test_fused_activation_and_dropout(activation, width):
-    from stationary.activations import stacked
+    from stationary.training import _stacked_triton as stacked
 
     plain = st.activation(activation)
     model = nn.Sequential(plain, nn.Identity())
@@ -671,7 +681,7 @@ def test_fused_activation_and_dropout(activation, width):
 @pytest.mark.gpu
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_fused_adam(decay):
-    from stationary.activations import stacked
+    from stationary.training import _stacked_triton as stacked
 
     weight, bias = torch.randn(3, 9, 5, device="cuda"), torch.randn(3, 7, device="cuda")
     copy = stacked.half_copy(weight)
@@ -697,9 +707,9 @@ def test_graph_equals_plain_steps_on_gpu(monkeypatch):
     training = replace(QUICK, milestones=(2, 4), epochs=6)
     x, y = (part.cuda() for part in classes())
     build = lambda: mlp(dropout=0.0)
-    (graph,) = train(build, x, y, training)
-    monkeypatch.setattr("stationary.training.can_be_replayed", lambda *_: False)
-    (plain,) = train(build, x, y, training)
+    (graph,) = train(build, (x, y), training)
+    monkeypatch.setattr("stationary.training.train.can_be_replayed", lambda *_: False)
+    (plain,) = train(build, (x, y), training)
     assert_same(graph, plain, rtol=1e-8)
 
 
@@ -741,7 +751,7 @@ BAD_DATA = {
     "validation y must be class indices": {"validation": (X, X)},
     "validation x must be finite": {"validation": (X / 0, Y)},
     "n_members must be a positive integer, got 0": {"n_members": 0},
-    "return a tensor.*got tuple": {"build": lambda: Pair()},
+    r"return outputs of shape \(n, c\).*got tuple": {"build": lambda: Pair()},
     "validation_fraction=0.9 of 2 rows": {"x": X[:2], "y": Y[:2], "patience": 1, "validation_fraction": 0.9},
     "build must return a fresh network": {"build": lambda: SAME, "n_members": 2},
 }
@@ -759,6 +769,7 @@ class Pair(nn.Linear):
 def test_bad_data(message, change):
     configuration = {k: change[k] for k in ("loss", "patience", "validation_fraction") if k in change}
     arguments = {"build": mlp, "x": X, "y": Y} | {k: v for k, v in change.items() if k not in configuration}
+    arguments["data"] = arguments.pop("x"), arguments.pop("y")
     with pytest.raises(ValueError, match=message):
         train(**arguments, training=replace(QUICK, **configuration))
 
@@ -768,9 +779,191 @@ def test_divergence_is_an_error(n_members):
     x, y = line()
     training = st.Training("mse", epochs=500, batch_size=None, optimizer="sgd", learning_rate=50.0)
     with pytest.raises(RuntimeError, match=r"no longer finite in epoch \d+ of 500; try a learning_rate below 50"):
-        train(lambda: nn.Linear(1, 1).double(), x, y, training, n_members=n_members)
+        train(lambda: nn.Linear(1, 1).double(), (x, y), training, n_members=n_members)
 
 
 def test_an_error_inside_the_network_is_shown_as_it_is():
     with pytest.raises(ValueError, match="x must have 3 features"):
-        train(mlp, X[:, :2], Y, QUICK, n_members=2)
+        train(mlp, (X[:, :2], Y), QUICK, n_members=2)
+
+
+# Networks that share, data in batches, and training that continues
+
+
+def test_members_that_share_a_learnable_activation_learn_their_own():
+    """``partial`` hands the same module to every network; each must train a copy, and leave the original alone."""
+    shared = st.Matern(1.5, learnable=True)
+    build = partial(st.StationaryHead, 3, 3, hidden=8, activation=shared)
+    x, y = classes(dtype=torch.float32)
+    together = train(build, (x, y), replace(QUICK, learning_rate=0.1), n_members=3)
+    nus = [model.activation.nu.item() for model in together]
+    assert len(set(nus)) == 3 and shared.nu.item() == pytest.approx(1.5)
+    for k, nu in enumerate(nus):
+        (alone,) = train(build, (x, y), replace(QUICK, learning_rate=0.1, seed=k))
+        assert alone.activation.nu.item() == pytest.approx(nu, rel=1e-3)  # float32
+
+
+@pytest.mark.parametrize("build", [mlp, batchnorm, Noisy])
+def test_networks_are_built_once(build):
+    built = []
+    train(lambda: built.append(1) or build(), classes(), replace(QUICK, epochs=1), n_members=3)
+    assert len(built) == 3
+
+
+def loader(x, y, size=16):
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), size)
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_batches_train_as_tensors_do(n_members):
+    """One batch of all rows: the order does not matter."""
+    x, y = classes()
+    training, build = replace(FULL, epochs=5), lambda: mlp(dropout=0.0)
+    for a, b in zip(
+        train(build, loader(x, y, 90), training, n_members=n_members),
+        train(build, (x, y), training, n_members=n_members),
+        strict=True,
+    ):
+        assert_same(a, b)
+
+
+def test_batches_by_hand():
+    """Each batch is a step, in the order of the iterable; a mapping is a network's keyword arguments."""
+
+    class Keywords(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3).double()
+
+        def forward(self, values, scale):
+            return self.linear(values * scale)
+
+    x, y = classes()
+    batches = [({"values": x[i::3], "scale": torch.full((30, 1), 2.0, dtype=torch.float64)}, y[i::3]) for i in range(3)]
+    training = replace(FULL, epochs=2, learning_rate=0.1)
+    (model,) = train(Keywords, batches, training)
+    torch.manual_seed(0)
+    by_hand = Keywords()
+    optimizer = torch.optim.SGD(by_hand.parameters(), 0.1, momentum=0.9)
+    for inputs, labels in [*batches, *batches]:
+        optimizer.zero_grad()
+        F.cross_entropy(by_hand(**inputs), labels).backward()
+        optimizer.step()
+    assert_same(model, by_hand)
+
+
+def test_validation_may_be_batches_too():
+    seen = {}
+    for name, validation in (("tensors", classes(40)), ("batches", loader(*classes(40)))):
+        reports = seen[name] = []
+        training = replace(QUICK, patience=2, epochs=10)
+        train(mlp, loader(*classes()), training, validation=validation, progress=lambda *r: reports.append(r))
+    assert [r[2] for r in seen["tensors"]] == pytest.approx([r[2] for r in seen["batches"]])
+
+
+BAD_BATCHES = {
+    "batch or the generator is used up|the iterable gave none": {"data": ((x, y) for x, y in [classes()])},
+    r"data must give batches \(x, y\), got inputs without targets": {"data": [X]},
+    "patience=1 needs validation=": {"data": [(X, Y)], "patience": 1},
+    "sample_weight is for data that are tensors": {"data": [(X, Y)], "sample_weight": torch.ones(8)},
+    r"must have a length for schedule='one_cycle'.*got map": {"data": map(tuple, [(X, Y)]), "schedule": "one_cycle"},
+    r"build must make networks that return a tensor \(n, 9 or more\)": {"data": [(X, Y + 8 - Y.max())]},
+}
+
+
+@pytest.mark.parametrize(("message", "change"), BAD_BATCHES.items(), ids=BAD_BATCHES)
+def test_bad_batches(message, change):
+    configuration = {k: change[k] for k in ("patience", "schedule") if k in change}
+    arguments = {k: v for k, v in change.items() if k not in configuration}
+    with pytest.raises(ValueError, match=message):
+        train(mlp, training=replace(QUICK, **configuration), **arguments)
+
+
+def test_one_cycle_and_label_smoothing_by_hand():
+    x, y = classes()
+    training = replace(FULL, epochs=8, schedule="one_cycle", warm_up=0.5, label_smoothing=0.1)
+    build = lambda: mlp(dropout=0.0)
+    torch.manual_seed(0)
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, 8, pct_start=0.5, cycle_momentum=False)
+    for _ in range(8):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y, label_smoothing=0.1).backward()
+        optimizer.step()
+        cycle.step()
+    assert_same(train(build, (x, y), training)[0], model)
+    assert_same(train(build, loader(x, y, 90), training)[0], model)
+
+
+class Stopped(Exception):  # noqa: N818
+    pass
+
+
+def stop_after(epoch):
+    def progress(number, *_):
+        if number == epoch:
+            raise Stopped
+
+    return progress
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "sgd", "milestones": (2, 4)},
+        {"patience": 2, "epochs": 12, "learning_rate": 0.1},
+        {"schedule": "one_cycle", "optimizer": "adamw"},
+    ],
+    ids=["adam", "sgd", "patience", "one cycle"],
+)
+@pytest.mark.parametrize(
+    ("build", "n_members", "batches"),
+    [(mlp, 1, False), (mlp, 3, False), (batchnorm, 2, False), (Noisy, 1, False), (mlp, 1, True)],
+    ids=["one", "lockstep", "one by one", "own randomness", "batches"],
+)
+def test_a_training_that_was_stopped_continues(build, n_members, batches, options, tmp_path):
+    """Stopped in its third epoch, and once more in the next, it ends with the same weights to the last bit."""
+    training = replace(QUICK, **options)
+    data = loader(*classes()) if batches else classes()
+    arguments = {"n_members": n_members, "validation": classes(40), "training": training, "data": data}
+    undisturbed = train(build, **arguments)
+    path = tmp_path / "state.npz"
+    for epoch in (3, 4):
+        with pytest.raises(Stopped):
+            train(build, **arguments, checkpoint=path, progress=stop_after(epoch))
+    for a, b in zip(train(build, **arguments, checkpoint=path), undisturbed, strict=True):
+        assert not differ(a, b)
+    assert not list(tmp_path.glob(".*"))  # nothing half written
+
+
+def test_a_finished_checkpoint_is_the_result(tmp_path):
+    path, epochs = tmp_path / "state.npz", []
+    (first,) = train(mlp, classes(), QUICK, checkpoint=path)
+    (again,) = train(mlp, classes(), QUICK, checkpoint=path, progress=lambda epoch, *_: epochs.append(epoch))
+    assert not differ(first, again) and not epochs
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    path = tmp_path / "state.npz"
+    train(mlp, classes(), QUICK, checkpoint=path)
+    for other, seeds in ((replace(QUICK, learning_rate=0.02), [0]), (QUICK, [1])):
+        with pytest.raises(ValueError, match=r"checkpoint .*state.npz must belong to this training.*delete it"):
+            train(mlp, classes(), other, seeds=seeds, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"checkpoint .*state.npz cannot be read.*delete it to start anew"):
+        train(mlp, classes(), QUICK, checkpoint=path)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_graph_that_was_stopped_continues(precision, tmp_path):
+    x, y = (part.cuda() for part in classes(dtype=torch.float32))
+    training = replace(QUICK, precision=precision, milestones=(4,))
+    undisturbed = train(build_uci, (x, y), training, n_members=2)
+    with pytest.raises(Stopped):
+        train(build_uci, (x, y), training, n_members=2, checkpoint=tmp_path / "s.npz", progress=stop_after(3))
+    continued = train(build_uci, (x, y), training, n_members=2, checkpoint=tmp_path / "s.npz")
+    for a, b in zip(continued, undisturbed, strict=True):
+        assert_same(a, b, rtol=1e-5)

@@ -46,7 +46,7 @@ def training() -> None:
         return st.MLP(3, 2, hidden=(8,), activation="rbf")
 
     for method in (st.Point(), st.MCDropout(10), st.ExactDropout(), st.Ensemble(2), st.SWAG(2)):
-        posterior: Posterior = method.fit(build, (x, y), st.Training(epochs=8))
+        posterior: Posterior = st.fit(method, build, (x, y), st.Training(epochs=8))
         assert_type(st.predict(posterior, x), st.Categorical)
 
 

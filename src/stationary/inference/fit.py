@@ -96,6 +96,11 @@ def fit_folds(
             f"seeds must have one entry for each network, {n} for each of {k} sets of data; got {len(seeds)}"
         )
     observers = [method.observer(training) for _ in range(n * k)]
+    if checkpoint is not None and observers[0] is not None:
+        raise ValueError(
+            f"checkpoint must be None for {type(method).__name__}, which watches the whole training, got {checkpoint}; "
+            "what it has seen is not in the file"
+        )
     networks = train_folds(
         [partial(_checked, method, each) for each in builds for _ in range(n)],
         [fold for fold in folds for _ in range(n)],

@@ -79,10 +79,10 @@ def batches(
     if isinstance(x, Tensor | Mapping):
         yield from ((part, None) for part in _split(x, size))
         return
-    if isinstance(x, tuple) or not isinstance(x, Iterable):
+    if (isinstance(x, tuple) and len(x) == 2) or not isinstance(x, Iterable):
         raise TypeError(
-            f"x must be a tensor, a mapping of tensors or an iterable of batches, got {_type(x)}; "
-            "torch.as_tensor makes a tensor of an array"
+            f"x must be a tensor, a mapping of tensors or an iterable of batches, got {_type(x)}; of a pair (x, y) "
+            "pass x alone, and two batches as a list"
         )
     if size is not None:
         raise ValueError(f"batch_size is for a tensor, an iterable has batches of its own; got {size!r}: leave it out")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Checkpoint:
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as archive:
                 tensors = {name: torch.from_numpy(archive[name]) for name in archive.files if name != "about"}
                 about = json.loads(str(archive["about"]))
         except Exception as error:  # bytes that are not what was written can raise anything

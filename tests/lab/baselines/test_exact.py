@@ -9,16 +9,20 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 import stationary as st
 from stationary.gp import kernel_of
-from stationary.lab.baselines.exact import VGP, ExactGP, probit
+from stationary.lab.baselines.exact import VGP, ExactGP, gp_training, probit
+
+
+def fit(method, kernel, data, steps, learning_rate=0.05):
+    return st.fit(method, method.builder(kernel, data), data, gp_training(steps, learning_rate))
 
 
 def test_regression_is_conditioning():
     """With fixed hyperparameters: K* (K + s^2 I)^-1 y, and its covariance."""
     x, y, test = torch.randn(30, 2).double(), torch.randn(30).double(), torch.randn(7, 2).double()
-    posterior = ExactGP(steps=0).fit(gpytorch.kernels.MaternKernel(2.5), (x, y))
+    posterior = ExactGP().posterior(ExactGP().builder(gpytorch.kernels.MaternKernel(2.5), (x, y))().eval())
     pred = st.predict(posterior, test, family=st.Gaussian)
-    kernel = lambda a, b: posterior.model.kernel(a, b).to_dense().detach()
-    noise = posterior.model.likelihood.noise.item()
+    kernel = lambda a, b: posterior.networks[0].kernel(a, b).to_dense().detach()
+    noise = posterior.networks[0].likelihood.noise.item()
     solve = torch.linalg.solve(kernel(x, x) + noise * torch.eye(30), torch.cat([y[:, None], kernel(x, test)], 1))
     torch.testing.assert_close(pred.mean[:, 0], kernel(test, x) @ solve[:, 0], rtol=1e-6, atol=1e-8)
     variance = kernel(test, test).diagonal() - (kernel(test, x) * solve[:, 1:].T).sum(1)
@@ -32,7 +36,7 @@ def test_regression_finds_scikit_learns_optimum():
     reference = GaussianProcessRegressor(
         ConstantKernel() * Matern(nu=2.5) + WhiteKernel(), n_restarts_optimizer=3, random_state=0
     ).fit(x.numpy(), y.numpy())
-    posterior = ExactGP(steps=1500, learning_rate=0.05).fit(gpytorch.kernels.MaternKernel(2.5), (x, y))
+    posterior = fit(ExactGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 1500, 0.05)
     test = torch.linspace(-4, 4, 33)[:, None].double()
     pred = st.predict(posterior, test, family=st.Gaussian)
     mean, std = reference.predict(test.numpy(), return_std=True)
@@ -45,9 +49,9 @@ def test_classification_against_the_exact_posterior():
     x = torch.tensor([[-2.0], [-1.5], [-0.5], [0.4], [1.0], [2.0]]).double()
     y = torch.tensor([0, 0, 1, 1, 0, 1])
     test = torch.tensor([[-1.8], [0.0], [0.7], [1.5], [5.0]]).double()
-    posterior = VGP(steps=500, learning_rate=0.05).fit(gpytorch.kernels.MaternKernel(2.5), (x, y))
+    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 500, 0.05)
     both = torch.cat([x, test])
-    covariance = posterior.model.kernel(both).to_dense().detach() + 1e-9 * torch.eye(11)
+    covariance = posterior.networks[0].kernel(both).to_dense().detach() + 1e-9 * torch.eye(11)
     f = torch.randn(1_000_000, 11).double() @ torch.linalg.cholesky(covariance).T
     weight = torch.special.ndtr(f[:, :6] * (2 * y - 1)).prod(1)
     exact = (weight[:, None] * torch.special.ndtr(f[:, 6:])).sum(0) / weight.sum()
@@ -60,7 +64,7 @@ def test_classification_agrees_with_scikit_learn():
     x, y = make_moons(80, noise=0.2, random_state=0)
     reference = GaussianProcessClassifier(ConstantKernel() * Matern(nu=2.5), random_state=0).fit(x, y)
     data = torch.tensor(x), torch.tensor(y)
-    posterior = VGP(steps=400, learning_rate=0.1).fit(gpytorch.kernels.MaternKernel(2.5), data)
+    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), data, 400, 0.1)
     test = torch.tensor(make_moons(200, noise=0.2, random_state=1)[0])
     assert (st.predict(posterior, test).predict().numpy() == reference.predict(test.numpy())).mean() > 0.97
 
@@ -68,7 +72,7 @@ def test_classification_agrees_with_scikit_learn():
 def test_far_away_the_stationary_process_returns_to_its_prior():
     x, y = make_moons(60, noise=0.2, random_state=0)
     data = torch.tensor(x), torch.tensor(y)
-    posterior = VGP(steps=150, learning_rate=0.1).fit(gpytorch.kernels.MaternKernel(2.5), data)
+    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), data, 150, 0.1)
     far = st.predict(posterior, 100 * data[0])
     torch.testing.assert_close(far.probs, torch.full((60, 2), 0.5).double(), rtol=0, atol=1e-6)
     assert far.mutual_information().min() > st.predict(posterior, data[0]).mutual_information().median()
@@ -77,7 +81,7 @@ def test_far_away_the_stationary_process_returns_to_its_prior():
 def test_kernels_of_ours_are_taken():
     x = torch.randn(40, 2).double()
     y = (x[:, 0] > 0).long()
-    posterior = VGP(steps=30).fit(kernel_of(st.Matern(1.5)), (x, y))
+    posterior = fit(VGP(), kernel_of(st.Matern(1.5)), (x, y), 30)
     assert (st.predict(posterior, x).predict() == y).double().mean() > 0.8
 
 
@@ -97,8 +101,8 @@ def test_probit_expectations_by_brute_force():
 def test_errors():
     x = torch.randn(10, 2)
     with pytest.raises(ValueError, match=r"y must be \(n,\) with the classes 0 and 1"):
-        VGP(steps=1).fit(gpytorch.kernels.RBFKernel(), (x, torch.arange(10)))
-    posterior = ExactGP(steps=1).fit(gpytorch.kernels.RBFKernel(), (x, torch.randn(10)))
+        fit(VGP(), gpytorch.kernels.RBFKernel(), (x, torch.arange(10)), 1)
+    posterior = fit(ExactGP(), gpytorch.kernels.RBFKernel(), (x, torch.randn(10)), 1)
     with pytest.raises(ValueError, match="predicts a Gaussian without samples, got family=Categorical"):
         st.predict(posterior, x)
 
@@ -107,8 +111,9 @@ def test_errors():
 def test_the_same_on_a_gpu():
     x = torch.randn(30, 2, dtype=torch.float64)
     labels, targets, test = (x[:, 0] > 0).long(), x.sum(1), torch.randn(7, 2, dtype=torch.float64)
-    for method, y, family in ((VGP(steps=20), labels, st.Categorical), (ExactGP(steps=20), targets, st.Gaussian)):
-        on_cpu = st.predict(method.fit(kernel_of(st.Matern(1.5)), (x, y)), test, family=family)
-        on_gpu = st.predict(method.fit(kernel_of(st.Matern(1.5)), (x.cuda(), y.cuda())), test.cuda(), family=family)
+    for method, y, family in ((VGP(), labels, st.Categorical), (ExactGP(), targets, st.Gaussian)):
+        on_cpu = st.predict(fit(method, kernel_of(st.Matern(1.5)), (x, y), 20), test, family=family)
+        posterior = fit(method, kernel_of(st.Matern(1.5)), (x.cuda(), y.cuda()), 20)
+        on_gpu = st.predict(posterior, test.cuda(), family=family)
         for name, value in on_cpu.tensors().items():
             torch.testing.assert_close(on_gpu.to("cpu").tensors()[name], value, rtol=1e-4, atol=1e-6)

@@ -34,7 +34,7 @@ SMALL = {
     "GPDNN": GPDNN(n_inducing=9, hidden=(8, 6)),
     "SVDKL": SVDKL(grid_size=12, hidden=(8, 6)),
 }
-FULL_BATCH = st.Training(epochs=100, batch_size=None, learning_rate=0.03)
+FULL_BATCH = st.Training("own", epochs=100, batch_size=None, learning_rate=0.03)
 EXACT = {"rtol": 1e-9, "atol": 1e-10}  # float64, with condition numbers of 1e4 or so
 
 methods = pytest.mark.parametrize("method", SMALL.values(), ids=SMALL)
@@ -557,7 +557,7 @@ def blobs(n, c):
 def test_learns(method, c):
     x, y = blobs(300, c)
     rate = 0.003 if isinstance(method, GPDNN) else 0.03  # large steps carry its features out of the points' reach
-    posterior = method.fit((x, y), replace(FULL_BATCH, epochs=150, learning_rate=rate))
+    posterior = st.fit(method, method.builder((x, y)), (x, y), replace(FULL_BATCH, epochs=150, learning_rate=rate))
     x, y = blobs(300, c)
     pred = st.predict(posterior, x)
     assert st.metrics.accuracy(pred, y) > 0.95
@@ -566,7 +566,7 @@ def test_learns(method, c):
     again = st.predict(posterior, x)
     assert all(torch.equal(value, again.tensors()[name]) for name, value in pred.tensors().items())
     if isinstance(method, SVDKL):
-        assert posterior.model.bounds.isfinite().all()  # calibrated
+        assert posterior.networks[0].bounds.isfinite().all()  # calibrated
 
 
 @methods
@@ -575,15 +575,15 @@ def test_members_in_lockstep_train_as_alone(method):
     x, y = data(60, 3)
     groups = (Group("variational", decay=0.0), Group("kernel", rate=0.01, decay=0.0))
     training = st.Training("own", epochs=2, batch_size=25, learning_rate=0.01, weight_decay=1e-4, groups=groups, seed=3)
-    both = train(lambda: method.build(x, 3), x, y, training, n_members=2)
-    (alone,) = train(lambda: method.build(x, 3), x, y, replace(training, seed=4))
+    both = train(lambda: method.build(x, 3), (x, y), training, n_members=2)
+    (alone,) = train(lambda: method.build(x, 3), (x, y), replace(training, seed=4))
     for name, value in alone.named_parameters():
         torch.testing.assert_close(both[1].get_parameter(name), value, rtol=1e-6, atol=1e-7)
 
 
 def test_far_away_the_process_returns_to_its_prior():
     x, y = blobs(200, 2)
-    posterior = SVGP(n_inducing=20).fit((x, y), FULL_BATCH)
+    posterior = st.fit(SVGP(n_inducing=20), SVGP(n_inducing=20).builder((x, y)), (x, y), FULL_BATCH)
     torch.testing.assert_close(st.predict(posterior, 1000 * x).probs, torch.full((200, 2), 0.5), rtol=0, atol=1e-4)
 
 
@@ -661,8 +661,9 @@ def test_initial_correlations_are_neither_0_nor_1(d, units):
 
 def test_ard_finds_the_columns_that_matter():
     x, y = data(400, 2, d=6)  # y is known from the first
-    posterior = SVGP(n_inducing=30, ard=True).fit((x.float(), y), replace(FULL_BATCH, epochs=300))
-    lengthscale = posterior.model.kernel.lengthscale
+    method, some = SVGP(n_inducing=30, ard=True), (x.float(), y)
+    posterior = st.fit(method, method.builder(some), some, replace(FULL_BATCH, epochs=300))
+    lengthscale = posterior.networks[0].kernel.lengthscale
     assert lengthscale[0] < 0.7 * lengthscale[1:].min()
 
 
