@@ -91,7 +91,7 @@ def test_fitting_leaves_the_parameters_alone(estimator):
     before = pickle.dumps(activation)
     model = estimator(activation=activation, **SMALL).fit(*table(estimator))
     assert pickle.dumps(activation) == before
-    assert model.posterior_.model.head.activation is not activation
+    assert model.posterior_.networks[0].head.activation is not activation
 
 
 @pytest.mark.parametrize("estimator", BOTH)
@@ -258,7 +258,7 @@ def test_every_method(estimator, method):
     model = estimator(method=METHODS[method], **settings).fit(X, y)
     assert model.score(X, y) > 0.7
     assert model.posterior_.method == METHODS[method]
-    members = getattr(model.posterior_, "models", None) or [model.posterior_.model]
+    members = model.posterior_.networks
     assert all(member.head.restored_prior.known for member in members)
     spread = model.uncertainty(X) if estimator is StationaryRegressor else model.uncertainty(X, "std")
     assert (spread >= 0).all() and (spread.max() > 0)
@@ -268,7 +268,7 @@ def test_every_method(estimator, method):
 def test_an_activation_that_does_not_decay_has_no_prior_to_restore(activation):
     X, y = table(StationaryClassifier)
     model = StationaryClassifier(activation=activation, **SMALL).fit(X, y)
-    assert not model.posterior_.model.head.restored_prior.known
+    assert not model.posterior_.networks[0].head.restored_prior.known
     with pytest.raises(ValueError, match="decays"):
         StationaryClassifier(activation=activation, restore_prior=True, **SMALL).fit(X, y)
 
@@ -341,7 +341,7 @@ def test_far_from_the_data_the_regressor_returns_to_its_prior(seed):
         ({"max_iter": 0}, "max_iter must be a positive integer"),
         ({"n_iter_no_change": 2.5}, "n_iter_no_change must be a positive integer"),
         ({"validation_fraction": 1}, r"validation_fraction must be a number in \(0, 1\)"),
-        ({"method": st.SWAG()}, "early_stopping must be False for SWAG"),
+        ({"method": st.SWAG()}, "SWAG, which needs the whole path of training.*early_stopping=False"),
         ({"method": st.SWAG(), "early_stopping": False, "max_iter": 4}, "SWAG needs at least 2"),
     ],
 )
@@ -385,8 +385,28 @@ def test_what_only_one_of_them_refuses():
         StationaryClassifier(**SMALL).fit(X, y).uncertainty(X, "variance")
     with pytest.raises(ValueError, match="no two of the same class: set early_stopping=False"):
         StationaryClassifier(**SMALL).fit(X[:3], [0, 1, 2])
-    with pytest.raises(ValueError, match="sample_weight must be None for SWAG"):
-        StationaryClassifier(method=st.SWAG(), early_stopping=False).fit(X, y, np.ones(len(y)))
+
+
+def test_what_goes_wrong_with_the_prior_is_not_hidden(monkeypatch):
+    """Only an activation that does not decay leaves the prior out; every other error is shown."""
+
+    def broken(*args, **kwargs):
+        raise ValueError("something else is wrong")
+
+    monkeypatch.setattr("stationary.estimators.calibrate_prior", broken)
+    X, y = table(StationaryClassifier)
+    with pytest.raises(ValueError, match="something else is wrong"):
+        StationaryClassifier(**SMALL).fit(X, y)
+    StationaryClassifier(activation="relu", **SMALL).fit(X, y)
+
+
+def test_swag_weighs_rows():
+    X, y = table(StationaryClassifier)
+    fit = lambda weight: StationaryClassifier(**SMALL, method=st.SWAG(n_samples=5), early_stopping=False).fit(
+        X, y, weight
+    )
+    weight = np.random.default_rng(0).uniform(0.1, 2, len(y))
+    assert not np.array_equal(fit(weight).predict_proba(X), fit(None).predict_proba(X))
 
 
 # The package
@@ -417,6 +437,6 @@ def test_on_a_gpu(estimator, method):
     X, y = table(estimator, 300)
     model = estimator(device="cuda", method=method, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.8
-    assert next((getattr(model.posterior_, "models", None) or [model.posterior_.model])[0].parameters()).is_cuda
+    assert next(model.posterior_.networks[0].parameters()).is_cuda
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.uncertainty(X), model.uncertainty(X))

@@ -5,6 +5,7 @@ what is predicted for a row then does not depend on the rows beside it.
 """
 
 import math
+from copy import deepcopy
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -125,7 +126,7 @@ class _Network(BaseEstimator):
             self.n_features_in_,
             n_outputs,
             hidden=tuple(map(int, _sizes(self.hidden_layer_sizes))),
-            activation=self.activation,
+            activation=deepcopy(self.activation),  # or it would become float64
             dropout=self.dropout,
         ).double()
 
