@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import stationary as st
 from stationary.gp import kernel_of
-from stationary.lab.baselines import ExactGP
+from stationary.lab.baselines import ExactGP, gp_training
 from stationary.lab.data import toy_regression
 from stationary.lab.report import figures as plots
 
@@ -70,7 +70,7 @@ def fit(kernel: Kernel) -> Any:
     kernel.raw_bias_std.requires_grad_(False)
     kernel.raw_weight_std.requires_grad_(False)  # only weight_std / lengthscale matters
     split = toy_regression.load(n=20)
-    return ExactGP(steps=100, learning_rate=0.05).fit(kernel, split.train)
+    return st.fit(ExactGP(), ExactGP().builder(kernel, split.train), split.train, gp_training(100))
 
 
 def draw(errors: dict[int, float], fits: dict[str, Any]) -> Any:

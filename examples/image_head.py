@@ -101,7 +101,7 @@ def draw(softmax: nn.Module, matern: nn.Module, groups: dict[str, Tensor]) -> An
         above.set_axis_off()
         above.set_title(name)
         for label, pred, color in (
-            ("its own softmax", st.predict(softmax, images), plots.COLORS[1]),
+            ("its own softmax", st.predict(softmax, images, st.Point()), plots.COLORS[1]),
             ("Matérn head", st.predict(matern, images, st.ExactDropout()), plots.COLORS[0]),
         ):
             counts, edges = np.histogram(pred.entropy() / np.log(7), np.linspace(0, 1, 21))

@@ -17,7 +17,7 @@ from gpytorch.kernels import CosineKernel, Kernel, MaternKernel
 from torch import Tensor, nn
 
 import stationary as st
-from stationary.lab.baselines import ExactGP
+from stationary.lab.baselines import ExactGP, gp_training
 from stationary.lab.report import figures as plots
 from stationary.theory.spectral import spectral_density
 
@@ -58,7 +58,7 @@ def data() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def fit(kernel: Kernel, x: Tensor, y: Tensor) -> Any:
-    return ExactGP(steps=200, learning_rate=0.1).fit(kernel, (x, y))
+    return st.fit(ExactGP(), ExactGP().builder(kernel, (x, y)), (x, y), gp_training(200, learning_rate=0.1))
 
 
 def activation_of(gp: Any) -> nn.Module:

@@ -17,13 +17,13 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
 import stationary as st
-from stationary.training import train
 
 
 def main(out: Path) -> None:
     x, y = load_breast_cancer(return_X_y=True)
     x, y = torch.tensor(StandardScaler().fit_transform(x), dtype=torch.float32), torch.tensor(y)
-    model = train(lambda: st.MLP(30, 2, hidden=(50,)), (x, y), st.Training(epochs=100))[0]
+    build = lambda: st.MLP(30, 2, hidden=(50,))
+    [model] = st.fit(st.ExactDropout(), build, (x, y), st.Training(epochs=100)).networks
     st.calibrate_prior(model, x)
 
     path = out / "classifier.onnx"

@@ -17,7 +17,6 @@ import torch
 import stationary as st
 from stationary.lab.data import toy_regression
 from stationary.lab.report import figures as plots
-from stationary.training import train
 
 AT = (0.0, 1.0, 2.5, 5.0, 20.0)
 EXTENT = 10.0
@@ -41,7 +40,7 @@ def main(out: Path) -> None:
 def fit(activation: str, split: Any) -> torch.nn.Module:
     training = st.Training("mse", epochs=1000, batch_size=None, learning_rate=0.01)
     build = partial(st.MLP, 1, 1, hidden=(50,), activation=activation)
-    return train(build, split.x_train, split.y_train, training)[0]
+    return st.fit(st.ExactDropout(), build, split.train, training).networks[0]
 
 
 def ask(network: torch.nn.Module, x: torch.Tensor) -> st.Gaussian:

@@ -52,6 +52,39 @@ def test_the_prior_comes_back_far_away():
     assert far.median() >= y.var(correction=0) > near.median()
 
 
+def test_it_keeps_the_promises_of_a_method(classes):
+    """Those of ``ALL_METHODS`` in tests/inference/test_methods.py, for the one that needs laplace-torch."""
+    x, y = classes
+    build = lambda: st.MLP(3, 4, hidden=(8, 16))
+    training = st.Training(epochs=4, learning_rate=1e-2)
+    posterior = st.fit(st.Laplace(), build, (x, y), training)
+    (network,) = posterior.networks
+    network.train()
+    state, weights = torch.get_rng_state(), [p.clone() for p in network.parameters()]
+    pred = st.predict(posterior, x)
+    assert torch.equal(st.predict(posterior, x).probs, pred.probs) and torch.equal(state, torch.get_rng_state())
+    assert all(module.training for module in network.modules()) and not pred.probs.requires_grad
+    assert all(torch.equal(a, b) for a, b in zip(weights, network.parameters(), strict=True))
+    torch.testing.assert_close(st.predict(posterior, x, batch_size=7).probs, pred.probs, rtol=1e-4, atol=1e-5)
+    assert not pred.prior_restored
+    (again,) = st.fit_folds(st.Laplace(), build, [(x, y)], training)
+    torch.testing.assert_close(st.predict(again, x).probs, pred.probs)
+    with pytest.raises(ValueError, match="sample_weight must be None for Laplace"):
+        st.fit(st.Laplace(), build, (x, y), training, sample_weight=torch.rand(200))
+
+
+@pytest.mark.parametrize("targets", ["classes", "numbers"])
+def test_batches_give_the_same_posterior(classes, targets):
+    x, y = classes
+    y = y if targets == "classes" else x[:, :1].sin()
+    family = st.Categorical if targets == "classes" else st.Gaussian
+    model = st.MLP(3, 4 if targets == "classes" else 1, hidden=(8, 16))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 50)
+    whole, parts = (st.Laplace("full").posterior(model, data) for data in ((x, y), loader))
+    a, b = (st.predict(posterior, x, family=family).tensors() for posterior in (whole, parts))
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
 def test_it_says_what_is_missing():
     with pytest.raises(ValueError, match="data must be the training data"):
         st.predict(st.MLP(3, 2), torch.randn(5, 3), st.Laplace())

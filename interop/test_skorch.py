@@ -39,7 +39,7 @@ def test_classification(data):
     net = classifier().fit(x, y)
     assert net.score(x, y) > 0.9
     inputs = torch.from_numpy(x)
-    one_pass = st.predict(net.module_, inputs)
+    one_pass = st.predict(net.module_, inputs, st.Point())
     torch.testing.assert_close(torch.from_numpy(net.predict_proba(x)), one_pass.probs)
     near, far = (st.predict(net.module_, s * inputs, st.MCDropout()) for s in (1, 1000))
     assert (near.mutual_information() > 0).all()
