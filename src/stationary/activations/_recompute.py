@@ -4,6 +4,7 @@ Plain autograd keeps every intermediate of a formula: six tensors for a Matérn 
 Here the backward pass computes them again, in pieces that fit the cache, so the peak memory is that of ``F.gelu``.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -41,12 +42,25 @@ def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[],
         parameters: numbers, or tensors that broadcast against x and get gradients too.
         twin: makes a faster version of ``plain`` with just these parameters, where there is one.
     """
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        got = f"{x.dtype} tensor" if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"x must be a floating-point tensor, got {got}; convert it with torch.as_tensor(x).float()")
+    _check_floating(x)
     if torch.compiler.is_compiling() or _is_transformed(x, *parameters):
         return _in_compute_dtype(plain, x, *parameters)
     return _Elementwise.apply(plain, twin() if twin else None, x, *parameters)
+
+
+def largest(x: Tensor) -> float:
+    """Where values and slopes of steep functions end: at 65504, the largest number, for float16, else nowhere.
+
+    All other dtypes reach about as far as the one they are computed in.
+    """
+    _check_floating(x)
+    return torch.finfo(x.dtype).max if x.dtype == torch.float16 else math.inf
+
+
+def _check_floating(x: Tensor) -> None:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        got = f"{x.dtype} tensor" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be a floating-point tensor, got {got}; convert it with torch.as_tensor(x).float()")
 
 
 def _is_transformed(*inputs: Number) -> bool:
@@ -58,6 +72,11 @@ def _is_transformed(*inputs: Number) -> bool:
 
 def _compute_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _bounded(y: Tensor, x: Tensor) -> Tensor:
+    """The new tensor y, of values or slopes at x, within the range of the dtype of x."""
+    return y if math.isinf(end := largest(x)) else y.clamp_(-end, end)
 
 
 def _in_compute_dtype(plain: Plain, x: Tensor, *parameters: Number) -> Tensor:
@@ -88,7 +107,7 @@ class _Elementwise(torch.autograd.Function):
         y = torch.empty_like(x)
         for x_piece, y_piece in _pieces(ctx.whole, x, y):
             compute = x_piece.to(_compute_dtype(x))
-            y_piece.copy_(plain(compute, *parameters) if twin is None else twin.value(compute))
+            y_piece.copy_(plain(compute, *parameters) if twin is None else _bounded(twin.value(compute), x))
         return y
 
     @staticmethod
@@ -108,7 +127,7 @@ class _Elementwise(torch.autograd.Function):
                 return None, None, grad_x, *(None for _ in ctx.numbers)
             grad_x = torch.empty_like(x)
             for x_piece, grad_piece, out in _pieces(False, x, grad, grad_x):
-                out.copy_(ctx.twin.slope(x_piece.to(_compute_dtype(x))).mul_(grad_piece))
+                out.copy_(_bounded(ctx.twin.slope(x_piece.to(_compute_dtype(x))), x).mul_(grad_piece))
             return None, None, grad_x, *(None for _ in ctx.numbers)
         grads = [torch.zeros_like(i) if n else None for i, n in zip(inputs, needed, strict=True)]
         for x_piece, grad_piece, out in _pieces(ctx.whole, x, grad, x if grads[0] is None else grads[0]):

@@ -16,7 +16,7 @@ from torch.nn.functional import relu as relu
 
 from stationary._checks import check_finite, check_positive
 from stationary.activations._cpu import LARGE, LOG2_E, SMALL, MaternTwin
-from stationary.activations._recompute import elementwise
+from stationary.activations._recompute import elementwise, largest
 from stationary.theory import spectral
 from stationary.theory.spectral import Number, exp, log, sqrt
 
@@ -43,7 +43,8 @@ def matern(
     every nu > 0; lambda = sqrt(2 nu) / lengthscale and A^2 = variance (2 lambda)^(2 nu) / Gamma(2 nu).
 
     Value and slope at 0 are 0. For nu < 3/2 (except 1/2) the slope is infinite at 0+: gradients take it at
-    x >= 0.001 lengthscale. For nu < 1/2 the function is unbounded at 0+.
+    x >= 0.001 lengthscale. For nu < 1/2 the function is unbounded at 0+. In float16, a value or a slope beyond 65504,
+    the largest number there is, becomes that number: ``Matern(1.5, lengthscale=1e-3)`` has such slopes.
 
     Args:
         x: any floating-point tensor.
@@ -65,7 +66,7 @@ def matern(
         return rbf(x, lengthscale, variance)
     has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
     twin = partial(matern_twin, nu, lengthscale, variance, centered) if has_twin else None
-    plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate)
+    plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, largest=largest(x))
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
 
@@ -84,33 +85,66 @@ def _matern(
     centered: bool = False,
     dim: int = 1,
     surrogate: float | None = None,
+    largest: float = math.inf,
 ) -> Tensor:
     """The definition of record, for floats and tensors alike: compiled, transformed and differentiated as it is."""
     nu, lengthscale, variance = spectral.precise(nu), spectral.precise(lengthscale), spectral.precise(variance)
     rate = spectral.rate(nu, lengthscale)
-    p, centre = nu - 0.5, nu / rate
+    p, centre, degree = nu - 0.5, nu / rate, (dim - 1) // 2
     log_peak = spectral.log_amplitude(nu, lengthscale, dim) + log(variance) / 2 + p * log(centre) - nu
     floor = _slope_floor(nu, lengthscale)
-    slope = exp(log_peak + p * log(floor / centre) - nu * (floor / centre - 1)) * (p / floor - rate)
-    p, n, scale, log2_peak, offset, floor, slope = (
+    floor_slope = exp(log_peak + p * log(floor / centre) - nu * (floor / centre - 1)) * (p / floor - rate)
+    p, n, scale, log2_peak, centre, floor, floor_slope = (
         a.to(x.dtype) if isinstance(a, Tensor) else a
-        for a in (p, nu * LOG2_E, 1 / centre, log_peak * LOG2_E, centre, floor, slope)
+        for a in (p, nu * LOG2_E, 1 / centre, log_peak * LOG2_E, centre, floor, floor_slope)
     )
     if centered:
-        x = x + offset
+        x = x + centre
     positive = ~(x <= 0)  # so that NaN stays NaN
-    steep = (x < floor) & positive
-    inner = torch.where(steep, x.detach(), x)
-    u = torch.where(positive, inner * scale, 1.0).clamp(torch.finfo(x.dtype).tiny, LARGE)
-    exponent = p * torch.log2(u) - n * (u - 1) + log2_peak
-    if dim == 1:
-        y = torch.exp2(exponent)
-    else:
-        y = torch.exp2(exponent + n * u / 2) * _laguerre_function(u * (n / LOG2_E), p, (dim - 1) // 2)
-    y = torch.where(positive, y, 0.0)
+
+    def parts(x: Tensor) -> tuple[Tensor, ...]:
+        """u = x / centre, sigma, and for dim > 1 sigma without its Laguerre function; for x > 0."""
+        u = torch.where(positive, x * scale, 1.0).clamp(torch.finfo(x.dtype).tiny, LARGE)
+        exponent = p * torch.log2(u) - n * (u - 1) + log2_peak
+        if degree == 0:
+            return u, torch.exp2(exponent)
+        rest = torch.exp2(exponent + n * u / 2)  # the Laguerre function has the other half of the decay
+        return u, rest * _laguerre_function(u * (n / LOG2_E), p, degree), rest
+
+    def value(x: Tensor) -> Tensor:
+        return torch.where(positive, parts(x)[1], 0.0)
+
+    def slope(x: Tensor) -> Tensor:
+        u, y, *rest = parts(x)
+        along = y * (p / u - n / LOG2_E)
+        if degree:
+            derivative = _laguerre_function(u * (n / LOG2_E), p + 1, degree - 1) * (degree / (p + 1))
+            along = along - n / LOG2_E * rest[0] * derivative
+        return torch.where(positive, scale * along, 0.0)
+
     if surrogate is not None and not torch.compiler.is_exporting():
-        return _with_slope(y, x, _blurred_exponential_slope(x, rate, variance, surrogate))
-    return y + torch.where(steep, slope * (x - x.detach()), 0.0)
+        blurred = _blurred_exponential_slope(x, rate, variance, surrogate)
+        return _with_slope(value(x).clamp(-largest, largest), x, blurred.clamp(-largest, largest))
+    return _straightened(value, slope, x, (x < floor) & positive, floor_slope, largest)
+
+
+def _straightened(
+    value: Callable[[Tensor], Tensor],
+    slope: Callable[[Tensor], Tensor],
+    x: Tensor,
+    steep: Tensor,
+    steepest: Number,
+    largest: float,
+) -> Tensor:
+    """value(x), but with the slope ``steepest`` where ``steep``, and with no value or slope beyond ``largest``."""
+    if math.isinf(largest):
+        y, slopes = value(torch.where(steep, x.detach(), x)), steepest
+    else:
+        slopes = torch.where(steep, steepest, slope(x)).detach()
+        steep = steep | (slopes.abs() > largest) | (value(x).detach().abs() > largest)
+        y = value(torch.where(steep, x.detach(), x)).clamp(-largest, largest)
+        slopes = slopes.clamp(-largest, largest)
+    return y + torch.where(steep, slopes * (x - x.detach()), 0.0)
 
 
 @lru_cache(maxsize=256)
@@ -163,19 +197,28 @@ def _blurred_exponential_slope(x: Tensor, rate: Number, variance: Number, width:
 def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     """The Gaussian bump (2 variance^2 / (pi lengthscale^2))^(1/4) e^(-(x / lengthscale)^2), Matérn with nu = inf.
 
-    Its autocorrelation is variance e^(-r^2 / (2 lengthscale^2)).
+    Its autocorrelation is variance e^(-r^2 / (2 lengthscale^2)). In float16, values and slopes end at 65504, as those
+    of ``matern``.
     """
     check_finite("lengthscale", lengthscale)
     check_finite("variance", variance)
     has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
     twin = partial(matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
-    return elementwise(_rbf, x, lengthscale, variance, twin=twin)
+    return elementwise(partial(_rbf, largest=largest(x)), x, lengthscale, variance, twin=twin)
 
 
-def _rbf(x: Tensor, lengthscale: Number, variance: Number) -> Tensor:
-    bound = math.sqrt(LARGE)
-    u = (x / lengthscale).clamp(-bound, bound)  # so that u^2 stays finite
-    return (2 / math.pi) ** 0.25 * sqrt(variance / lengthscale) * torch.exp2(-LOG2_E * u * u)
+def _rbf(x: Tensor, lengthscale: Number, variance: Number, largest: float) -> Tensor:
+    def value(x: Tensor) -> Tensor:
+        bound = math.sqrt(LARGE)
+        u = (x / lengthscale).clamp(-bound, bound)  # so that u^2 stays finite
+        return (2 / math.pi) ** 0.25 * sqrt(variance / lengthscale) * torch.exp2(-LOG2_E * u * u)
+
+    def slope(x: Tensor) -> Tensor:
+        return -2 * (x / lengthscale) / lengthscale * value(x)
+
+    if math.isinf(largest):
+        return value(x)
+    return _straightened(value, slope, x, torch.zeros_like(x, dtype=torch.bool), 0.0, largest)
 
 
 def erf(x: Tensor) -> Tensor:
@@ -192,14 +235,14 @@ def step(x: Tensor, *, surrogate: float | None = None) -> Tensor:
             and the gradient is that of the step blurred by Gaussian noise of this standard deviation.
     """
     check_surrogate(surrogate)
-    return elementwise(partial(_step, surrogate=surrogate), x)
+    return elementwise(partial(_step, surrogate=surrogate, largest=largest(x)), x)
 
 
-def _step(x: Tensor, surrogate: float | None) -> Tensor:
+def _step(x: Tensor, surrogate: float | None, largest: float) -> Tensor:
     y = torch.where(x.isnan(), x, (x > 0).to(x.dtype))
     if surrogate is None or torch.compiler.is_exporting():
         return y
-    return _with_slope(y, x, _normal_density(x, surrogate))
+    return _with_slope(y, x, _normal_density(x, surrogate).clamp(max=largest))
 
 
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
@@ -229,7 +272,16 @@ def periodic_relu(x: Tensor, frequency: float = 1.0) -> Tensor:
 
 def _periodic(function: Callable[[Tensor], Tensor], x: Tensor, frequency: float) -> Tensor:
     check_finite("frequency", frequency)
-    return elementwise(lambda x, frequency: function(frequency * x), x, frequency)
+    return elementwise(lambda x, frequency: function(_phase(x, frequency)), x, frequency)
+
+
+def _phase(x: Tensor, frequency: float) -> Tensor:
+    """frequency x; where the product of a finite x overflows, the largest finite number, whose phase is as good."""
+    phase = frequency * x
+    if frequency <= 1:
+        return phase
+    largest = torch.finfo(x.dtype).max
+    return torch.where(x.isinf(), phase, phase.clamp(-largest, largest))
 
 
 def _sincos(x: Tensor) -> Tensor:
