@@ -65,7 +65,7 @@ def matern(
     if not isinstance(nu, Tensor) and math.isinf(nu):
         return rbf(x, lengthscale, variance)
     has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
-    twin = partial(matern_twin, nu, lengthscale, variance, centered) if has_twin else None
+    twin = partial(matern_twin, nu, lengthscale, variance, centered=centered) if has_twin else None
     plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, largest=largest(x))
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
@@ -82,16 +82,17 @@ def _matern(
     nu: Number,
     lengthscale: Number,
     variance: Number,
-    centered: bool = False,
-    dim: int = 1,
-    surrogate: float | None = None,
-    largest: float = math.inf,
+    *,
+    centered: bool,
+    dim: int,
+    surrogate: float | None,
+    largest: float,
 ) -> Tensor:
     """The definition of record, for floats and tensors alike: compiled, transformed and differentiated as it is."""
     nu, lengthscale, variance = spectral.precise(nu), spectral.precise(lengthscale), spectral.precise(variance)
     rate = spectral.rate(nu, lengthscale)
     p, centre, degree = nu - 0.5, nu / rate, (dim - 1) // 2
-    log_peak = spectral.log_amplitude(nu, lengthscale, dim) + log(variance) / 2 + p * log(centre) - nu
+    log_peak = spectral.log_amplitude(nu, lengthscale, dim=dim) + log(variance) / 2 + p * log(centre) - nu
     floor = _slope_floor(nu, lengthscale)
     floor_slope = exp(log_peak + p * log(floor / centre) - nu * (floor / centre - 1)) * (p / floor - rate)
     p, n, scale, log2_peak, centre, floor, floor_slope = (
@@ -148,10 +149,10 @@ def _straightened(
 
 
 @lru_cache(maxsize=256)
-def matern_twin(nu: float, lengthscale: float, variance: float, centered: bool) -> MaternTwin:
+def matern_twin(nu: float, lengthscale: float, variance: float, *, centered: bool) -> MaternTwin:
     if math.isinf(nu):
         log_amplitude = math.log(2 / math.pi) / 4 + math.log(variance / lengthscale) / 2
-        return MaternTwin(nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
+        return MaternTwin(nu=nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
     rate = float(spectral.rate(nu, lengthscale))
     return MaternTwin(
         nu=nu,

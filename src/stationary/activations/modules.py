@@ -49,8 +49,8 @@ class Matern(nn.Module):
         nu: float = 2.5,
         lengthscale: float = 1.0,
         variance: float = 1.0,
-        learnable: bool = False,
         *,
+        learnable: bool = False,
         centered: bool = False,
         dim: int = 1,
         surrogate: float | None = None,
@@ -107,7 +107,7 @@ class RBF(nn.Module):
     learnable: bool
     log_lengthscale: nn.Parameter
 
-    def __init__(self, lengthscale: float = 1.0, variance: float = 1.0, learnable: bool = False) -> None:
+    def __init__(self, lengthscale: float = 1.0, variance: float = 1.0, *, learnable: bool = False) -> None:
         super().__init__()
         check_finite("lengthscale", lengthscale)
         check_finite("variance", variance)
@@ -233,7 +233,7 @@ def twin_of(module: nn.Module) -> MaternTwin | None:
     if isinstance(module, RBF) and not module.learnable:
         return matern_twin(math.inf, module.lengthscale, module.variance, centered=False)
     if isinstance(module, Matern) and not module.learnable and module.dim == 1 and module.surrogate is None:
-        return matern_twin(module.nu, module.lengthscale, module.variance, module.centered)
+        return matern_twin(module.nu, module.lengthscale, module.variance, centered=module.centered)
     return None
 
 

@@ -63,14 +63,14 @@ def kernel_of(
     activation = activation_by_name(activation) if isinstance(activation, str) else activation
     options = {"weight_std": weight_std, "bias_std": bias_std, "normalize": normalize, **kwargs}
     if weights == "gaussian" and bias == "gaussian":
-        return GaussianNetworkKernel(activation, depth, **options)
+        return GaussianNetworkKernel(activation, depth=depth, **options)
     if depth != 1:
         raise NoClosedForm(f"depth {depth!r} with {weights} weights and a {bias} bias (Gaussian ones have one)")
     if bias == "uniform":
-        return UniformBiasKernel(activation, weights, **options)
+        return UniformBiasKernel(activation, weights=weights, **options)
     if weights == "sphere":
         raise NoClosedForm(f"the kernel of {activation!r} with weights on the sphere and a Gaussian bias")
-    return BinaryNetworkKernel(activation, weights, **options)
+    return BinaryNetworkKernel(activation, weights=weights, **options)
 
 
 def ntk_of(
@@ -78,4 +78,4 @@ def ntk_of(
 ) -> NeuralTangentKernel:
     """The neural tangent kernel of the same network with Gaussian weights; the activation must be differentiable."""
     activation = activation_by_name(activation) if isinstance(activation, str) else activation
-    return NeuralTangentKernel(activation, depth, weight_std=weight_std, bias_std=bias_std, **kwargs)
+    return NeuralTangentKernel(activation, depth=depth, weight_std=weight_std, bias_std=bias_std, **kwargs)
