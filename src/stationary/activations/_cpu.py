@@ -110,8 +110,9 @@ class MaternTwin:
             return self._value(x).mul_(self._bump_argument(x)).mul_(-2 * self.rate)
         p = self.nu - 0.5
         u = (x * self.scale).clamp_(self.lowest, LARGE)
-        slope = u.log2().mul_(p - 1).sub_(u - 1, alpha=self.nu * LOG2_E).add_(self.log_peak * LOG2_E).exp2_()
-        slope.mul_(u.mul_(-self.nu * self.scale).add_(p * self.scale))
+        log_scale = self.log_peak + math.log(self.scale)  # as a factor of u it might overflow where the slope is 0
+        slope = u.log2().mul_(p - 1).sub_(u - 1, alpha=self.nu * LOG2_E).add_(log_scale * LOG2_E).exp2_()
+        slope.mul_(u.mul_(-self.nu).add_(p))
         return slope.mul_(torch.gt(x, 0, out=u))
 
     def _power_base(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -49,7 +49,7 @@ def matern(
     Args:
         x: any floating-point tensor.
         nu: smoothness, any positive number; ``math.inf`` is the centred limit, ``rbf``.
-        lengthscale: of the kernel; positive.
+        lengthscale: of the kernel; positive, and at least 1e-20 in float32, whose range ends before the slopes do.
         variance: of the kernel, the integral of sigma squared; positive.
         centered: shift the centre of mass of sigma squared, nu / lambda, to 0. That removes the dead half-line.
         dim: odd. Weights uniform on the unit sphere of R^dim and a flat bias then give exactly the isotropic
