@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stationary._extras import has_triton
-from stationary.activations._recompute import compute_dtype, largest
+from stationary.activations._recompute import bound_of, compute_dtype
 
 LOG2_E = math.log2(math.e)
 MAX_POWER = 8  # beyond, rounding errors of repeated multiplication would show in float32
@@ -28,8 +28,8 @@ class MaternTwin:
     Args:
         nu, rate, log_amplitude: sigma(x) = exp(log_amplitude) x^(nu - 1/2) exp(-rate x);
             for nu = inf it is exp(log_amplitude - (rate x)^2).
-        offset: added to x first (the centred activation).
-        floor: below it the slope is that at the floor.
+        offset: number added to x before anything else, which centres the activation.
+        floor: the x whose slope every smaller x gets.
     """
 
     nu: float
@@ -40,7 +40,7 @@ class MaternTwin:
 
     @cached_property
     def power(self) -> int:
-        """P where it is a small integer, else GENERAL or BUMP."""
+        """p = nu - 1/2 where that is a small integer, else GENERAL or BUMP."""
         if math.isinf(self.nu):
             return BUMP
         p = self.nu - 0.5
@@ -55,7 +55,7 @@ class MaternTwin:
 
     @cached_property
     def log_peak(self) -> float:
-        """log sigma at u = 1, for finite nu."""
+        """log sigma at u = 1."""
         if self.power == BUMP:
             return self.log_amplitude - 1
         return self.log_amplitude - (self.nu - 0.5) * math.log(self.scale) - self.rate / self.scale
@@ -67,7 +67,7 @@ class MaternTwin:
 
     @cached_property
     def lowest(self) -> float:
-        """The u below which the slope is constant."""
+        """The u whose slope every smaller u gets."""
         return max(self.floor * self.scale, SMALL)
 
     @cached_property
@@ -134,8 +134,8 @@ class MaternTwin:
 
 
 def _bounded(y: Tensor, x: Tensor) -> Tensor:
-    """The new tensor y, of values or slopes at x, with no entry beyond ``largest(x)``."""
-    return y if math.isinf(end := largest(x)) else y.clamp_(-end, end)
+    """The new tensor y, of values or slopes at x, with no entry beyond ``bound_of(x)``."""
+    return y if math.isinf(end := bound_of(x)) else y.clamp_(-end, end)
 
 
 def _power(base: Tensor, exponent: int) -> Tensor:

@@ -43,7 +43,7 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def largest(x: Tensor) -> float:
+def bound_of(x: Tensor) -> float:
     """The bound on values and slopes of steep functions of x: 65504, the largest number, for float16, else infinity.
 
     All other dtypes reach about as far as the one they are computed in.

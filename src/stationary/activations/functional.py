@@ -16,7 +16,7 @@ from torch.nn.functional import relu as relu
 
 from stationary._checks import check_finite, check_positive
 from stationary.activations._cpu import LARGE, LOG2_E, SMALL, MaternTwin
-from stationary.activations._recompute import elementwise, largest
+from stationary.activations._recompute import bound_of, elementwise
 from stationary.theory import spectral
 from stationary.theory.spectral import Number, exp, log, sqrt
 
@@ -48,14 +48,16 @@ def matern(
 
     Args:
         x: any floating-point tensor.
-        nu: smoothness, any positive number; ``math.inf`` is the centred limit, ``rbf``.
-        lengthscale: of the kernel; positive, and at least 1e-20 in float32, whose range ends before the slopes do.
-        variance: of the kernel, the integral of sigma squared; positive.
-        centered: shift the centre of mass of sigma squared, nu / lambda, to 0. That removes the dead half-line.
-        dim: odd. Weights uniform on the unit sphere of R^dim and a flat bias then give exactly the isotropic
+        nu: smoothness of the kernel, any positive number; ``math.inf`` is the centred limit, ``rbf``.
+        lengthscale: length-scale of the kernel, positive. Slopes below a length-scale of 1e-20 overflow float32.
+        variance: variance of the kernel, which is the integral of sigma squared; positive.
+        centered: whether to shift the centre of mass of sigma squared, nu / lambda, to 0. That removes the dead
+            half-line.
+        dim: an odd number. Weights uniform on the unit sphere of R^dim and a flat bias then give exactly the isotropic
             ``dim``-dimensional Matérn kernel: sigma is multiplied by a Laguerre polynomial of degree (dim - 1) / 2.
-        surrogate: only for nu = 1/2, which jumps at 0 so that gradients barely see the threshold: the value stays
-            exact, the gradient becomes that of sigma blurred by Gaussian noise of this standard deviation.
+        surrogate: standard deviation of the Gaussian noise that blurs the gradient at the jump of nu = 1/2, and only
+            there: the value stays exact, and the gradient, which barely sees the threshold otherwise, becomes that of
+            the blurred sigma.
     """
     check_positive("nu", nu, NU_HINT)
     check_finite("lengthscale", lengthscale)
@@ -66,14 +68,14 @@ def matern(
         return rbf(x, lengthscale, variance)
     has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
     twin = partial(matern_twin, nu, lengthscale, variance, centered=centered) if has_twin else None
-    plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, largest=largest(x))
+    plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, bound=bound_of(x))
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
 
 def exponential(
     x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0, *, surrogate: float | None = None
 ) -> Tensor:
-    """The Matérn-1/2 activation: a step that decays exponentially."""
+    """The Matérn-1/2 activation, a step that decays exponentially: ``matern`` with nu = 1/2."""
     return matern(x, 0.5, lengthscale, variance, surrogate=surrogate)
 
 
@@ -86,7 +88,7 @@ def _matern(
     centered: bool,
     dim: int,
     surrogate: float | None,
-    largest: float,
+    bound: float,
 ) -> Tensor:
     """The definition of record, for floats and tensors alike: compiled, transformed and differentiated as it is."""
     nu, lengthscale, variance = spectral.precise(nu), spectral.precise(lengthscale), spectral.precise(variance)
@@ -125,8 +127,8 @@ def _matern(
 
     if surrogate is not None and not torch.compiler.is_exporting():
         blurred = _blurred_exponential_slope(x, rate, variance, surrogate)
-        return _with_slope(value(x).clamp(-largest, largest), x, blurred.clamp(-largest, largest))
-    return _straightened(value, slope, x, (x < floor) & positive, floor_slope, largest)
+        return _with_slope(value(x).clamp(-bound, bound), x, blurred.clamp(-bound, bound))
+    return _straightened(value, slope, x, (x < floor) & positive, floor_slope, bound)
 
 
 def _straightened(
@@ -135,21 +137,22 @@ def _straightened(
     x: Tensor,
     steep: Tensor,
     steepest: Number,
-    largest: float,
+    bound: float,
 ) -> Tensor:
-    """value(x), but with the slope ``steepest`` where ``steep``, and with no value or slope beyond ``largest``."""
-    if math.isinf(largest):
+    """value(x), but with the slope ``steepest`` where ``steep``, and with no value or slope beyond ``bound``."""
+    if math.isinf(bound):
         y, slopes = value(torch.where(steep, x.detach(), x)), steepest
     else:
         slopes = torch.where(steep, steepest, slope(x)).detach()
-        steep = steep | (slopes.abs() > largest) | (value(x).detach().abs() > largest)
-        y = value(torch.where(steep, x.detach(), x)).clamp(-largest, largest)
-        slopes = slopes.clamp(-largest, largest)
+        steep = steep | (slopes.abs() > bound) | (value(x).detach().abs() > bound)
+        y = value(torch.where(steep, x.detach(), x)).clamp(-bound, bound)
+        slopes = slopes.clamp(-bound, bound)
     return y + torch.where(steep, slopes * (x - x.detach()), 0.0)
 
 
 @lru_cache(maxsize=256)
 def matern_twin(nu: float, lengthscale: float, variance: float, *, centered: bool) -> MaternTwin:
+    """The faster version of ``matern`` with these parameters, or of ``rbf`` for nu = inf; its constants are kept."""
     if math.isinf(nu):
         log_amplitude = math.log(2 / math.pi) / 4 + math.log(variance / lengthscale) / 2
         return MaternTwin(nu=nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
@@ -164,7 +167,7 @@ def matern_twin(nu: float, lengthscale: float, variance: float, *, centered: boo
 
 
 def _slope_floor(nu: Number, lengthscale: Number) -> Number:
-    """Where the slope is evaluated for smaller x: 1/x overflows near 0 for every nu."""
+    """The x whose slope every smaller x gets: that of nu < 3/2 is infinite at 0, and 1/x overflows for every nu."""
     if isinstance(nu, Tensor):
         return torch.where((nu < 1.5) & (nu != 0.5), SLOPE_FLOOR, SMALL) * lengthscale
     return (SLOPE_FLOOR if nu < 1.5 and nu != 0.5 else SMALL) * lengthscale
@@ -205,21 +208,21 @@ def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     check_finite("variance", variance)
     has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
     twin = partial(matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
-    return elementwise(partial(_rbf, largest=largest(x)), x, lengthscale, variance, twin=twin)
+    return elementwise(partial(_rbf, bound=bound_of(x)), x, lengthscale, variance, twin=twin)
 
 
-def _rbf(x: Tensor, lengthscale: Number, variance: Number, largest: float) -> Tensor:
+def _rbf(x: Tensor, lengthscale: Number, variance: Number, bound: float) -> Tensor:
     def value(x: Tensor) -> Tensor:
-        bound = math.sqrt(LARGE)
-        u = (x / lengthscale).clamp(-bound, bound)  # so that u^2 stays finite
+        end = math.sqrt(LARGE)
+        u = (x / lengthscale).clamp(-end, end)  # so that u^2 stays finite
         return (2 / math.pi) ** 0.25 * sqrt(variance / lengthscale) * torch.exp2(-LOG2_E * u * u)
 
     def slope(x: Tensor) -> Tensor:
         return -2 * (x / lengthscale) / lengthscale * value(x)
 
-    if math.isinf(largest):
+    if math.isinf(bound):
         return value(x)
-    return _straightened(value, slope, x, torch.zeros_like(x, dtype=torch.bool), 0.0, largest)
+    return _straightened(value, slope, x, torch.zeros_like(x, dtype=torch.bool), 0.0, bound)
 
 
 def erf(x: Tensor) -> Tensor:
@@ -232,22 +235,27 @@ def step(x: Tensor, *, surrogate: float | None = None) -> Tensor:
 
     Args:
         x: any floating-point tensor.
-        surrogate: its gradient is 0 everywhere, so nothing before it learns; with a surrogate the value stays exact
-            and the gradient is that of the step blurred by Gaussian noise of this standard deviation.
+        surrogate: standard deviation of the Gaussian noise that blurs the gradient. The gradient of a step is 0
+            everywhere, so nothing before it learns; with a surrogate the value stays exact and the gradient is that of
+            the blurred step.
     """
     check_surrogate(surrogate)
-    return elementwise(partial(_step, surrogate=surrogate, largest=largest(x)), x)
+    return elementwise(partial(_step, surrogate=surrogate, bound=bound_of(x)), x)
 
 
-def _step(x: Tensor, surrogate: float | None, largest: float) -> Tensor:
+def _step(x: Tensor, surrogate: float | None, bound: float) -> Tensor:
     y = torch.where(x.isnan(), x, (x > 0).to(x.dtype))
     if surrogate is None or torch.compiler.is_exporting():
         return y
-    return _with_slope(y, x, _normal_density(x, surrogate).clamp(max=largest))
+    return _with_slope(y, x, _normal_density(x, surrogate).clamp(max=bound))
 
 
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
-    """sin(frequency x), the activation of SIREN (which uses the frequency 30)."""
+    """sin(frequency x), the activation of SIREN, which uses the frequency 30.
+
+    Where frequency x is beyond the largest finite number, this number takes its place, here and in the other periodic
+    activations: the value is finite, though its phase means nothing.
+    """
     return _periodic(torch.sin, x, frequency)
 
 

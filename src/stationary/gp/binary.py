@@ -31,8 +31,8 @@ class BinaryNetworkKernel(NetworkKernel):
 
     Args:
         activation: a ``Matern`` (any nu, also centred) or an ``RBF``.
-        weights: "binary" or "one".
-        kwargs: as for ``NetworkKernel``.
+        weights: "binary" for all signs, or "one" for all weights 1.
+        kwargs: arguments of ``NetworkKernel``.
     """
 
     def __init__(self, activation: nn.Module, *, weights: str = "binary", **kwargs: Any) -> None:

@@ -25,9 +25,9 @@ class GaussianNetworkKernel(NetworkKernel):
     """The exact kernel E[sigma(w'x + b) sigma(w'x' + b)] of an activation, Gaussian w and b, any depth.
 
     Args:
-        activation: a module that ``stationary.theory.duals.dual_of`` knows.
+        activation: a module that ``stationary.activations.dual_of`` knows.
         depth: the number of hidden layers.
-        kwargs: as for ``NetworkKernel``.
+        kwargs: arguments of ``NetworkKernel``.
     """
 
     def __init__(self, activation: nn.Module, *, depth: int = 1, **kwargs: Any) -> None:

@@ -45,12 +45,16 @@ def kernel_of(
 
     Args:
         activation: a module of this library or its name, ``nn.ReLU`` or ``nn.LeakyReLU``.
-        weights: "gaussian"; "binary" (signs, the paper's); "sphere" (uniform on the unit sphere); "one".
-        bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], exactly stationary for Matérn and RBF.
-        weight_std, bias_std: initial values of the kernel's hyperparameters.
-        depth: hidden layers (Gaussian weights only); depth L ends with E[sigma sigma'].
-        normalize: multiply by sqrt(2 pi) bias_std (for a uniform bias by its width), so that Matérn and RBF are near 1.
-        kwargs: of every gpytorch kernel, such as ard_num_dims, batch_shape and active_dims.
+        weights: distribution of the weights: "gaussian", "binary" (signs, as in the paper), "sphere" (uniform on the
+            unit sphere) or "one" (all ones).
+        bias: distribution of the bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], which makes
+            the kernels of Matérn and RBF exactly stationary.
+        weight_std: initial standard deviation of the weights, a hyperparameter of the kernel.
+        bias_std: initial standard deviation of the bias, a hyperparameter of the kernel.
+        depth: number of hidden layers, above 1 for Gaussian weights only; depth L ends with E[sigma sigma'].
+        normalize: whether to multiply the kernel by sqrt(2 pi) bias_std, or by the width of a uniform bias, so that
+            those of Matérn and RBF are near 1.
+        kwargs: arguments of every gpytorch kernel, such as ard_num_dims, batch_shape and active_dims.
 
     Returns:
         A ``gpytorch`` kernel, differentiable in lengthscale, weight_std and bias_std.

@@ -20,7 +20,14 @@ Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Dual:
-    """A kernel function of (k11, k12, k22), its derivative in k12, and the activation's length-scale if it has one."""
+    """The dual of an activation of length-scale 1.
+
+    Args:
+        value: E[sigma(z1) sigma(z2)] as a function of (k11, k12, k22).
+        derivative: E[sigma'(z1) sigma'(z2)] as a function of the same, or None where that is infinite or undefined.
+        lengthscale: length-scale of the activation, or None if it has none.
+        why_no_derivative: the reason why ``derivative`` is None, as it stands in an error message.
+    """
 
     value: Function
     derivative: Function | None

@@ -38,8 +38,8 @@ class Factorised:
 
     Args:
         factor: the function, to all its accuracy.
-        reach: where it has ended.
-        spectrum: what was factorised.
+        reach: the |x| beyond which the function is taken as 0.
+        spectrum: the kernel and the density that were factorised.
     """
 
     factor: CausalFactor | EvenFactor

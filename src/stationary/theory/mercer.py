@@ -142,9 +142,9 @@ def matern_operator(
 
     Args:
         function: built from differentiable PyTorch operations, such as ``lambda x: matern(x, 1.5)``.
-        x: where to evaluate the result.
-        nu: 0.5, 1.5, 2.5, ...
-        lengthscale: of the Matérn kernel; q and lambda follow from it and nu.
+        x: the points at which to evaluate the result.
+        nu: smoothness of the Matérn kernel, a half-integer: 0.5, 1.5, 2.5, ...
+        lengthscale: length-scale of the Matérn kernel; q and lambda follow from it and nu.
     """
     check_finite("nu", nu)
     check_finite("lengthscale", lengthscale)

@@ -109,10 +109,10 @@ def spectral_density(
 
     Args:
         omega: |omega|, the frequency in radians per unit; any floating-point tensor.
-        nu: smoothness; ``math.inf`` gives the density of the RBF kernel.
-        lengthscale: of the kernel; positive.
-        variance: of the kernel; positive.
-        dim: of the input; a positive integer.
+        nu: smoothness of the kernel; ``math.inf`` gives the density of the RBF kernel.
+        lengthscale: length-scale of the kernel; positive.
+        variance: variance of the kernel; positive.
+        dim: dimension of the input; a positive integer.
     """
     _check_matern(nu, lengthscale, rbf=True)
     check_finite("variance", variance)
@@ -130,7 +130,7 @@ def spectral_density(
 def matern_covariance(r: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0) -> Tensor:
     """The Matérn kernel, variance 2^(1 - nu) / Gamma(nu) z^nu K_nu(z), z = lambda |r| (eq. 6 of the paper).
 
-    Once differentiable in r; ``math.inf`` is the RBF kernel.
+    It is once differentiable in r; nu = ``math.inf`` gives the RBF kernel.
     """
     _check_matern(nu, lengthscale, rbf=True)
     check_finite("variance", variance)
