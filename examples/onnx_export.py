@@ -8,6 +8,7 @@ masks and with the restored prior. ONNX Runtime gives the same numbers, near the
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import stationary as st
 def main(out: Path) -> None:
     x, y = load_breast_cancer(return_X_y=True)
     x, y = torch.tensor(StandardScaler().fit_transform(x), dtype=torch.float32), torch.tensor(y)
-    build = lambda: st.MLP(30, 2, hidden=(50,))
+    build = partial(st.MLP, 30, 2, hidden=(50,))
     [model] = st.fit(st.ExactDropout(), build, (x, y), st.Training(epochs=100)).networks
     st.calibrate_prior(model, x)
 

@@ -404,8 +404,9 @@ def test_bad_scores():
 def test_a_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     with pytest.raises(ImportError, match=r"pip install 'stationary\[sklearn\]'"):
-        metrics.auroc(torch.rand(3), torch.rand(3))
-    assert 0 <= metrics.fpr95(torch.rand(3), torch.rand(3)) <= 1
+        metrics.aupr(torch.rand(3), torch.rand(3))
+    for metric in (metrics.fpr95, metrics.auroc):
+        assert 0 <= metric(torch.rand(3), torch.rand(3)) <= 1
 
 
 @pytest.mark.gpu

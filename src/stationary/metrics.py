@@ -187,7 +187,7 @@ def risk_coverage(pred: Categorical | Gaussian, y: Tensor, uncertainty: Tensor |
 def auroc(scores_in: Tensor, scores_out: Tensor) -> float:
     """P(score out > score in) + P(equal) / 2: out-of-distribution is the positive class, 1 is perfect, 0.5 chance."""
     truth, scores = _in_and_out(scores_in, scores_out)
-    return float(_sklearn().roc_auc_score(truth.numpy(), scores.numpy()))
+    return _area(scores, truth == 1)
 
 
 def aupr(scores_in: Tensor, scores_out: Tensor, positive: Literal["out", "in"] = "out") -> float:
@@ -203,7 +203,9 @@ def aupr(scores_in: Tensor, scores_out: Tensor, positive: Literal["out", "in"] =
     truth, scores = _in_and_out(scores_in, scores_out)
     if positive == "in":
         truth, scores = 1 - truth, -scores
-    return float(_sklearn().average_precision_score(truth.numpy(), scores.numpy()))
+    with extra("sklearn"):
+        from sklearn.metrics import average_precision_score
+    return float(average_precision_score(truth.numpy(), scores.numpy()))
 
 
 def fpr95(scores_in: Tensor, scores_out: Tensor) -> float:
@@ -270,7 +272,7 @@ def _scores(name: str, scores: Any) -> Tensor:
 def _in_and_out(scores_in: Tensor, scores_out: Tensor) -> tuple[Tensor, Tensor]:
     """Truth (1 is out-of-distribution) and scores of both."""
     both = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
-    return torch.cat([torch.zeros(len(both[0]), dtype=torch.int64), torch.ones(len(both[1])).long()]), torch.cat(both)
+    return torch.arange(2).repeat_interleave(torch.tensor([len(scores) for scores in both])), torch.cat(both)
 
 
 def _finite(name: str, values: Tensor) -> Tensor:
@@ -291,9 +293,3 @@ def _at(values: Tensor, labels: Tensor) -> Tensor:
 
 def _correct(pred: Categorical, labels: Tensor) -> Tensor:
     return (pred.predict().cpu() == labels).double()
-
-
-def _sklearn() -> Any:
-    with extra("sklearn"):
-        import sklearn.metrics
-    return sklearn.metrics

@@ -10,22 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import stationary as st
-from stationary.activations._cpu import MaternTwin, matern_backward_op, matern_op
-from stationary.activations._recompute import PIECE
-from stationary.activations.functional import matern_twin
+from stationary._pieces import PIECE
+from stationary.activations._cpu import MaternTwin
 
 NUS = (0.3, 0.5, 0.8, 1.5, 2.2, 2.5, 3.5, 8.5, 9.5, 50.0, math.inf)
 each_nu = pytest.mark.parametrize("nu", NUS)
-
-
-def op_parameters(nu, centered=False):
-    twin = matern_twin(nu, 0.7, 1.3, centered and math.isfinite(nu))
-    return twin.nu, twin.rate, twin.log_amplitude, twin.offset, twin.floor
-
-
-def away_from_kink(n=100):
-    x = torch.randn(n, dtype=torch.float64) * 2
-    return x[x.abs() > 0.02].requires_grad_()
 
 
 SAVE_ONLY_INPUT = {
@@ -55,6 +44,7 @@ def test_saves_the_input_and_nothing_else(function):
 MEMORY_SCRIPT = """
 import resource, sys, torch, torch.nn.functional as F
 import stationary as st
+from stationary._pieces import PIECE
 torch.set_num_threads(1)
 matern = lambda x: st.matern(x, 2.5 if sys.argv[1] == "matern52" else 2.2)
 function = F.gelu if sys.argv[1] == "gelu" else matern
@@ -103,42 +93,6 @@ def test_learnable_parameters_get_their_gradient_from_every_piece():
     torch.testing.assert_close((nu.grad, lengthscale.grad), expected)
 
 
-# The operators, on the CPU
-
-
-@each_nu
-def test_operator_agrees_and_differentiates(nu):
-    x, parameters = away_from_kink(), op_parameters(nu)
-    torch.testing.assert_close(matern_op(x, *parameters), st.matern(x, nu, 0.7, 1.3))
-    operator = lambda t: matern_op(t, *parameters)
-    assert torch.autograd.gradcheck(operator, x)
-    assert torch.autograd.gradgradcheck(operator, x)
-
-
-@pytest.mark.parametrize("nu", [0.5, 2.2, 2.5, math.inf])
-def test_operator_passes_opcheck(nu):
-    x, parameters = away_from_kink(), op_parameters(nu)
-    torch.library.opcheck(torch.ops.stationary.matern.default, (x, *parameters))
-    torch.library.opcheck(torch.ops.stationary.matern_backward.default, (x.detach(), x.detach(), *parameters))
-
-
-def test_operator_survives_compile_and_export():
-    x, parameters = away_from_kink(), op_parameters(2.5)
-
-    class Operator(torch.nn.Module):
-        def forward(self, x):
-            return matern_op(x, *parameters) * 2
-
-    expected = Operator()(x)
-    compiled = torch.compile(Operator(), fullgraph=True, backend="aot_eager")(x)
-    torch.testing.assert_close(compiled, expected)
-    (gradient,) = torch.autograd.grad(compiled.sum(), x)
-    torch.testing.assert_close(gradient, 2 * matern_backward_op(torch.ones_like(x), x.detach(), *parameters))
-    program = torch.export.export(Operator(), (x,))
-    assert torch.ops.stationary.matern.default in [node.target for node in program.graph.nodes]
-    torch.testing.assert_close(program.module()(x), expected)
-
-
 # On a GPU
 
 
@@ -185,15 +139,6 @@ def test_triton_layouts_and_sizes():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("nu", [0.5, 2.2, 2.5, math.inf])
-def test_triton_operator_passes_opcheck(nu):
-    x, parameters = torch.randn(100, device="cuda", requires_grad=True), op_parameters(nu)
-    torch.library.opcheck(torch.ops.stationary.matern.default, (x, *parameters))
-    compiled = torch.compile(lambda t: matern_op(t, *parameters) + 1, fullgraph=True)
-    torch.testing.assert_close(compiled(x), matern_op(x, *parameters) + 1)
-
-
-@pytest.mark.gpu
 @each_nu
 def test_cuda_double_backward_and_compile(nu):
     x = torch.randn(64, device="cuda", dtype=torch.float64)
@@ -218,4 +163,4 @@ def test_cuda_peak_memory_is_that_of_gelu(nu):
 
 
 def test_the_twin_is_only_a_front_on_the_cpu():
-    assert MaternTwin(2.5, 1.0, 0.0, 0.0, 0.0).on_device(torch.zeros(1)) is None
+    assert MaternTwin(nu=2.5, rate=1.0, log_amplitude=0.0, offset=0.0, floor=0.0).on_device(torch.zeros(1)) is None

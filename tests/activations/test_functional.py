@@ -80,20 +80,72 @@ def away_from_kinks(case, n=60, distance=0.02, bound=4.0):
 # Values at the edges of the number range
 
 
+def edges(dtype):
+    info = torch.finfo(dtype)
+    small = [0.0, info.smallest_normal * info.eps, info.smallest_normal, info.eps]
+    magnitudes = [*small, 1e-3, 0.1, 1.0, 7.0, 30.0, 1e3, info.max / 60, info.max / 20, info.max]
+    magnitudes = torch.tensor(magnitudes, dtype=torch.float64)
+    return torch.cat([magnitudes, -magnitudes]).to(dtype)
+
+
+def value_and_slope(activation, x, form):
+    """The activation and its derivative as eager mode, torch.func and the compiler see them."""
+    if form == "torch.func":
+        transformed = torch.func.vmap(torch.func.grad_and_value(activation))(x)
+        return transformed[1].detach(), transformed[0].detach()
+    x = x.clone().requires_grad_()
+    y = (torch.compile(activation, backend="aot_eager") if form == "compiled" else activation)(x)
+    y.backward(torch.ones_like(y))
+    return y.detach(), x.grad
+
+
 @each
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_finite_input_gives_finite_value_and_gradient(case, dtype):
-    info = torch.finfo(dtype)
-    largest = info.max if case.frequency == 1 else info.max / (2 * case.frequency)  # frequency |x| must be finite
-    magnitudes = torch.tensor(
-        [0.0, info.smallest_normal * info.eps, info.smallest_normal, info.eps, 1e-3, 0.1, 1.0, 7.0, 30.0, 1e3, largest],
-        dtype=torch.float64,
-    )
-    x = torch.cat([magnitudes, -magnitudes]).to(dtype).requires_grad_()
-    y = case.build()(x)
-    y.backward(torch.ones_like(y))
+@pytest.mark.parametrize("form", ["eager", "torch.func"])
+def test_every_finite_input_gives_finite_value_and_gradient(case, dtype, form):
+    x = edges(dtype)
+    y, slope = value_and_slope(case.build(), x, form)
     assert y.dtype == dtype and y.isfinite().all(), list(zip(x.tolist(), y.tolist(), strict=True))
-    assert x.grad.isfinite().all(), list(zip(x.tolist(), x.grad.tolist(), strict=True))
+    assert slope.isfinite().all(), list(zip(x.tolist(), slope.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["siren", "cosine", "sincos", "triangle_wave", "periodic_relu"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_phase_beyond_the_number_range_is_finite_in_every_form(name, dtype):
+    activation = type(st.activation(name))(frequency=30.0)
+    x = edges(dtype)
+    y, slope = value_and_slope(activation, x, "compiled")
+    exported = torch.export.export(activation, (x,)).module()(x)
+    assert y.isfinite().all() and slope.isfinite().all() and exported.isfinite().all()
+
+
+STEEP = {
+    **{f"matern-{nu}": partial(st.Matern, nu, 1e-5) for nu in (0.3, 0.5, 0.7, 1.5, 2.2, 2.5, INF)},
+    "matern-1.5-centered": partial(st.Matern, 1.5, 1e-5, centered=True),
+    "matern-2.5-dim5": partial(st.Matern, 2.5, 1e-5, dim=5),
+    "matern-2.5-high": partial(st.Matern, 2.5, 1.0, 1e12),
+    "matern-1.5-learnable": partial(st.Matern, 1.5, 1e-5, learnable=True),
+    "exponential-surrogate": partial(st.Matern, 0.5, 1e-2, surrogate=1e-5),
+    "step-surrogate": partial(st.Step, surrogate=1e-6),
+    "rbf": partial(st.RBF, 1e-5),
+    "rbf-learnable": partial(st.RBF, 1e-5, learnable=True),
+}
+
+
+@pytest.mark.parametrize("build", STEEP.values(), ids=STEEP)
+@pytest.mark.parametrize("form", ["eager", "torch.func", "compiled"])
+def test_what_float16_cannot_hold_is_its_largest_number(build, form):
+    """Against float64, cut at 65504: at all 63488 finite numbers."""
+    x = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
+    x = x[x.isfinite()]
+    activation, largest = build(), torch.finfo(torch.float16).max
+    exact = value_and_slope(activation, x.double(), "eager")
+    assert max(e.abs().max() for e in exact) > largest
+    for ours, reference in zip(value_and_slope(activation, x, form), exact, strict=True):
+        reference = reference.clamp(-largest, largest)
+        assert ours.isfinite().all()
+        rounding = torch.finfo(torch.float16).eps / 2 + 1e-4  # of the result, and of float32 in a centred x
+        assert_close(ours.double(), reference, rounding, 1e-6 * reference.abs().max())
 
 
 @each

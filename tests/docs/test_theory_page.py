@@ -227,7 +227,7 @@ def test_more_than_one_input():
 
     d, k, rate = 3, 1, RATE(nu, ell)
     q2 = 2 * math.pi * special.gamma(nu + d / 2) / (special.gamma(nu) * special.gamma(d / 2)) * rate ** (2 * nu)
-    assert math.exp(spectral.log_noise_density(nu, ell, d)) == pytest.approx(q2)
+    assert math.exp(spectral.log_noise_density(nu, ell, dim=d)) == pytest.approx(q2)
     omega = tensor(0.3, 2.0)
     area = 2 * math.pi ** (d / 2) / special.gamma(d / 2) * omega ** (d - 1)
     spread = spectral.spectral_density(omega, nu, ell, dim=d) * area / (2 * math.pi) ** d  # per unit of omega
@@ -378,7 +378,7 @@ def test_an_activation_for_any_kernel():
     ell, std = 0.7, 1.3
     s = math.sqrt(1 + (2 * std / ell) ** 2)
     beta = (s - 1) / (s + 1)
-    system = mercer.RBFEigensystem(ell, std)
+    system = mercer.RBFEigensystem(ell, input_std=std)
     torch.testing.assert_close(system.eigenvalues(6), tensor(*((1 - beta) * beta**j for j in range(6))))
     grid = np.linspace(-10, 10, 4001)
     phi = system.eigenfunctions(torch.tensor(grid), 3).numpy()

@@ -97,7 +97,7 @@ ALL_KERNELS = {
     "Matern-2.2": Case(lambda **kw: kernels.MaternKernel(2.2, **kw), None),
     "Matern-1.5": Case(lambda **kw: kernels.MaternKernel(1.5, **kw), None),
     "Matern-envelope": Case(lambda **kw: kernels.MaternEnvelopeKernel(2.5, lengthscale=0.7, **kw), None),
-    "RBFNN": Case(lambda **kw: kernels.RBFNNKernel(0.7, 1.3, **kw), None),
+    "RBFNN": Case(lambda **kw: kernels.RBFNNKernel(0.7, centre_std=1.3, **kw), None),
     "deep-matern": network(st.Matern(2.5, 2.0), depth=3),
     "deep-erf": network(st.Erf(), depth=2),
     "ntk-matern": Case(lambda **kw: ntk_of(st.Matern(2.5, 2.0), depth=2, **kw), None),
@@ -136,7 +136,7 @@ def test_agrees_with_monte_carlo(case):
 
 
 def test_radial_units_agree_with_monte_carlo():
-    kernel, x = kernels.RBFNNKernel(0.7, 1.3), torch.randn(6, 3, dtype=F64)
+    kernel, x = kernels.RBFNNKernel(0.7, centre_std=1.3), torch.randn(6, 3, dtype=F64)
     centres = 1.3 * torch.randn(200_000, 3, dtype=F64)
     units = torch.exp(-torch.cdist(x, centres).square() / (2 * 0.7**2))
     products = units[:, None] * units[None]

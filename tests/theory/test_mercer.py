@@ -174,10 +174,12 @@ def test_gradients():
     lengthscale, std = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (0.6, 0.9))
     for name in ("kernel", "truncation_bound", "greens_function"):
         assert torch.autograd.gradcheck(
-            lambda x, y, a, b: getattr(RBFEigensystem(a, b), name)(x, y, 9), (x, y, lengthscale, std)
+            lambda x, y, a, b: getattr(RBFEigensystem(a, input_std=b), name)(x, y, 9), (x, y, lengthscale, std)
         )
-    assert torch.autograd.gradcheck(lambda x, a: RBFEigensystem(a, std).eigenfunctions(x, 9), (x, lengthscale))
-    assert torch.autograd.gradcheck(lambda a, b: RBFEigensystem(a, b).eigenvalues(9), (lengthscale, std))
+    assert torch.autograd.gradcheck(
+        lambda x, a: RBFEigensystem(a, input_std=std).eigenfunctions(x, 9), (x, lengthscale)
+    )
+    assert torch.autograd.gradcheck(lambda a, b: RBFEigensystem(a, input_std=b).eigenvalues(9), (lengthscale, std))
     far = torch.tensor([30.0, 1e200], dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(PAPER.features(far, 200).sum(), far)
     assert slope.isfinite().all()

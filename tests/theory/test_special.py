@@ -6,10 +6,10 @@ import oracles
 import pytest
 import torch
 
+from stationary._pieces import PIECE
 from stationary.theory.special import (
-    PIECE,
+    broadcast_in_pieces,
     half_line_integral,
-    in_pieces,
     log_half_line_integral,
     scaled_half_line_integrals,
     shifted_half_line_integral,
@@ -81,11 +81,13 @@ def test_matern_covariance_and_its_slope(nu):
 def test_pieces_do_not_show():
     x, y = (torch.rand(PIECE + 1000, dtype=F64, requires_grad=True) for _ in range(2))
     function = lambda a, b: torch.sin(a) * b**2
-    whole, cut = function(x, y), in_pieces(function, x, y)
+    whole, cut = function(x, y), broadcast_in_pieces(function, x, y)
     torch.testing.assert_close(cut, whole)
     weights = torch.randn(x.shape, dtype=F64)
     expected = torch.autograd.grad((whole * weights).sum(), (x, y))
     torch.testing.assert_close(torch.autograd.grad((cut * weights).sum(), (x, y)), expected)
-    broadcast = in_pieces(function, x[:3, None], y[None, :4].detach())
+    broadcast = broadcast_in_pieces(function, x[:3, None], y[None, :4].detach())
     assert broadcast.shape == (3, 4)
-    assert in_pieces(function, x[:0], y[:0]).shape == (0,)
+    assert broadcast_in_pieces(function, x[:0], y[:0]).shape == (0,)
+    few = x[:3].detach().requires_grad_(), y[:3].detach().requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda a, b: broadcast_in_pieces(function, a, b), few)

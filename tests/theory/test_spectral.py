@@ -158,7 +158,7 @@ def test_spectral_density_against_mpmath(nu, dim):
     constant = variance * 2**d * mpmath.pi ** (d / 2) * mpmath.gamma(n + d / 2) * rate2**n / mpmath.gamma(n)
     omega = [0.0, 0.1, 1.0, 30.0, 1e4]
     exact = [float(constant / (rate2 + mpmath.mpf(w) ** 2) ** (n + d / 2)) for w in omega]
-    ours = spectral.spectral_density(torch.tensor(omega, dtype=torch.float64), nu, 0.7, 1.9, dim)
+    ours = spectral.spectral_density(torch.tensor(omega, dtype=torch.float64), nu, 0.7, 1.9, dim=dim)
     np.testing.assert_allclose(ours, exact, rtol=1e-12)
 
 
@@ -171,7 +171,7 @@ def test_the_kernel_is_the_transform_of_the_density_in_one_two_and_three_dimensi
         3: lambda w, r: np.sinc(w * r / math.pi) * w**2 / (2 * math.pi**2),
     }
     for dim, wave in waves.items():
-        density = on_numpy(lambda w: spectral.spectral_density(w, nu, 0.8, 1.7, dim))
+        density = on_numpy(lambda w: spectral.spectral_density(w, nu, 0.8, 1.7, dim=dim))
         for r in (0.0, 0.4, 1.5):
             kernel, _ = integrate.quad(lambda w: float(density(w)) * wave(w, r), 0, 400, limit=2000, epsabs=1e-11)
             exact = math.exp(-((r / 0.8) ** 2) / 2) if nu == math.inf else float(oracles.matern_kernel(r, nu, 0.8))

@@ -7,14 +7,13 @@ sigma = 2^(p log2 u - nu log2(e) (u - 1) + log2 sigma(nu / rate)). For nu = inf,
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
 
 from stationary._extras import has_triton
+from stationary.activations._recompute import bound_of, compute_dtype
 
 LOG2_E = math.log2(math.e)
 MAX_POWER = 8  # beyond, rounding errors of repeated multiplication would show in float32
@@ -22,15 +21,15 @@ GENERAL, BUMP = -1, -2  # in place of the power: any other nu, and nu = inf
 SMALL, LARGE = 1e-30, 1e30  # of u, for slopes and for values: within, no float32 intermediate overflows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MaternTwin:
     """Values and slopes of ``matern`` for fixed parameters.
 
     Args:
         nu, rate, log_amplitude: sigma(x) = exp(log_amplitude) x^(nu - 1/2) exp(-rate x);
             for nu = inf it is exp(log_amplitude - (rate x)^2).
-        offset: added to x first (the centred activation).
-        floor: below it the slope is that at the floor.
+        offset: number added to x before anything else, which centres the activation.
+        floor: the x whose slope every smaller x gets.
     """
 
     nu: float
@@ -41,7 +40,7 @@ class MaternTwin:
 
     @cached_property
     def power(self) -> int:
-        """P where it is a small integer, else GENERAL or BUMP."""
+        """p = nu - 1/2 where that is a small integer, else GENERAL or BUMP."""
         if math.isinf(self.nu):
             return BUMP
         p = self.nu - 0.5
@@ -56,7 +55,7 @@ class MaternTwin:
 
     @cached_property
     def log_peak(self) -> float:
-        """log sigma at u = 1, for finite nu."""
+        """log sigma at u = 1."""
         if self.power == BUMP:
             return self.log_amplitude - 1
         return self.log_amplitude - (self.nu - 0.5) * math.log(self.scale) - self.rate / self.scale
@@ -68,7 +67,7 @@ class MaternTwin:
 
     @cached_property
     def lowest(self) -> float:
-        """The u below which the slope is constant."""
+        """The u whose slope every smaller u gets."""
         return max(self.floor * self.scale, SMALL)
 
     @cached_property
@@ -78,7 +77,14 @@ class MaternTwin:
         return self.offset, self.scale, *exponent, self.constant, self.rate, self.lowest
 
     def value(self, x: Tensor) -> Tensor:
-        """sigma(x), for x in float32 or float64."""
+        """sigma(x), in float32 for half precision."""
+        return _bounded(self._value(x.to(compute_dtype(x))), x)
+
+    def slope(self, x: Tensor) -> Tensor:
+        """sigma'(x) = sigma(x) (p / x - rate), with x floored; in float32 for half precision."""
+        return _bounded(self._slope(x.to(compute_dtype(x))), x)
+
+    def _value(self, x: Tensor) -> Tensor:
         x = x + self.offset if self.offset else x
         if self.power == 0:
             y = x.clamp(min=0).mul_(-self.rate * LOG2_E).exp2_().mul_(self.constant)
@@ -92,21 +98,21 @@ class MaternTwin:
         y = u.log2().mul_(self.nu - 0.5).sub_(u.sub_(1), alpha=self.nu * LOG2_E).add_(self.log_peak * LOG2_E).exp2_()
         return y.mul_(torch.gt(x, 0, out=u))
 
-    def slope(self, x: Tensor) -> Tensor:
-        """sigma'(x) = sigma(x) (p / x - rate), with x floored, for x in float32 or float64."""
+    def _slope(self, x: Tensor) -> Tensor:
         if self.power == 0:
-            return self.value(x).mul_(-self.rate)
+            return self._value(x).mul_(-self.rate)
         x = x + self.offset if self.offset else x
         if self.power > 0:
             base, decay, u = self._power_base(x)
             slope = decay.mul_(u.sub_(1)).mul_(-self.rate * self.constant)
             return slope.mul_(_power(base, self.power - 1) if self.power > 1 else torch.gt(x, 0, out=base))
         if self.power == BUMP:
-            return self.value(x).mul_(self._bump_argument(x)).mul_(-2 * self.rate)
+            return self._value(x).mul_(self._bump_argument(x)).mul_(-2 * self.rate)
         p = self.nu - 0.5
         u = (x * self.scale).clamp_(self.lowest, LARGE)
-        slope = u.log2().mul_(p - 1).sub_(u - 1, alpha=self.nu * LOG2_E).add_(self.log_peak * LOG2_E).exp2_()
-        slope.mul_(u.mul_(-self.nu * self.scale).add_(p * self.scale))
+        log_scale = self.log_peak + math.log(self.scale)  # as a factor of u it might overflow where the slope is 0
+        slope = u.log2().mul_(p - 1).sub_(u - 1, alpha=self.nu * LOG2_E).add_(log_scale * LOG2_E).exp2_()
+        slope.mul_(u.mul_(-self.nu).add_(p))
         return slope.mul_(torch.gt(x, 0, out=u))
 
     def _power_base(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,6 +133,11 @@ class MaternTwin:
         return _triton.launch(self, x, *grad)
 
 
+def _bounded(y: Tensor, x: Tensor) -> Tensor:
+    """The new tensor y, of values or slopes at x, with no entry beyond ``bound_of(x)``."""
+    return y if math.isinf(end := bound_of(x)) else y.clamp_(-end, end)
+
+
 def _power(base: Tensor, exponent: int) -> Tensor:
     """base^exponent by squaring, which is far cheaper than pow; it overwrites base."""
     if exponent <= 3:
@@ -134,70 +145,3 @@ def _power(base: Tensor, exponent: int) -> Tensor:
     if exponent % 2:
         return _power(base.square(), exponent // 2).mul_(base)
     return _power(base.square_(), exponent // 2)
-
-
-# The same as operators, which survive compile and export as they are.
-
-
-_twin = lru_cache(maxsize=256)(MaternTwin)  # its constants are then computed once
-
-
-@custom_op("stationary::matern", mutates_args=())
-def matern_op(x: Tensor, nu: float, rate: float, log_amplitude: float, offset: float, floor: float) -> Tensor:
-    """sigma(x), with the parameters of ``MaternTwin``."""
-    return _run(_twin(nu, rate, log_amplitude, offset, floor), x)
-
-
-@custom_op("stationary::matern_backward", mutates_args=())
-def matern_backward_op(
-    grad: Tensor, x: Tensor, nu: float, rate: float, log_amplitude: float, offset: float, floor: float
-) -> Tensor:
-    """grad sigma'(x)."""
-    return _run(_twin(nu, rate, log_amplitude, offset, floor), x, grad)
-
-
-def _run(twin: MaternTwin, x: Tensor, *grad: Tensor) -> Tensor:
-    on_device = twin.on_device(x, *grad)
-    if on_device is not None:
-        return on_device
-    compute = x.to(torch.promote_types(x.dtype, torch.float32))
-    return torch.empty_like(x).copy_(twin.slope(compute).mul_(*grad) if grad else twin.value(compute))
-
-
-@matern_op.register_fake
-def _(x: Tensor, *parameters: float) -> Tensor:
-    return torch.empty_like(x)
-
-
-@matern_backward_op.register_fake
-def _(grad: Tensor, x: Tensor, *parameters: float) -> Tensor:
-    return torch.empty_like(x)
-
-
-def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, *ctx.parameters = inputs
-    ctx.save_for_backward(x)
-
-
-def _matern_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (x,) = ctx.saved_tensors
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        grad_x = grad * _differentiable_slope(x, _twin(*ctx.parameters))
-    else:
-        grad_x = matern_backward_op(grad, x, *ctx.parameters)
-    return grad_x, *(None for _ in ctx.parameters)
-
-
-matern_op.register_autograd(_matern_gradient, setup_context=_keep_input)
-
-
-def _differentiable_slope(x: Tensor, twin: MaternTwin) -> Tensor:
-    """sigma'(x) in plain operations, for derivatives of higher order."""
-    shifted = x.to(torch.promote_types(x.dtype, torch.float32)) + twin.offset
-    if twin.power == BUMP:
-        u = (shifted * twin.rate).clamp(-math.sqrt(LARGE), math.sqrt(LARGE))
-        return (-2 * twin.rate * twin.constant * u * torch.exp(-u * u)).to(x.dtype)
-    p, positive = twin.nu - 0.5, ~(shifted <= 0)
-    z = torch.where(positive, shifted, 1.0).clamp(twin.lowest / twin.scale, LARGE / twin.scale)
-    slope = torch.exp(twin.log_amplitude + (p - 1) * torch.log(z) - twin.rate * z) * (p - twin.rate * z)
-    return torch.where(positive, slope, 0.0).to(x.dtype)

@@ -8,6 +8,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
+from stationary.activations._recompute import bound_of
+
 if TYPE_CHECKING:
     from stationary.activations._cpu import MaternTwin
 
@@ -31,6 +33,7 @@ def launch(twin: "MaternTwin", x: Tensor, *grad: Tensor) -> Tensor:
                 *twin.kernel_arguments,
                 POWER=twin.power,
                 HALF=x.element_size() == 2,
+                BOUND=bound_of(x),
                 BLOCK=BLOCK,
                 num_warps=WARPS,
             )
@@ -46,7 +49,7 @@ def _log2(u, HALF: tl.constexpr):
 @triton.jit
 def forward(
     x_ptr, y_ptr, size, offset, scale, p, decay, log2_peak, constant, rate, lowest,
-    POWER: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+    POWER: tl.constexpr, HALF: tl.constexpr, BOUND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
@@ -67,13 +70,14 @@ def forward(
         y = tl.exp2(p * _log2(u, HALF) - decay * (u - 1) + log2_peak)
     if POWER != BUMP:
         y = tl.where(x <= 0, 0.0, y)
+    y = tl.where(y > BOUND, BOUND, y)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def backward(
     x_ptr, grad_ptr, out_ptr, size, offset, scale, p, decay, log2_peak, constant, rate, lowest,
-    POWER: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+    POWER: tl.constexpr, HALF: tl.constexpr, BOUND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
@@ -95,4 +99,5 @@ def backward(
         slope = tl.exp2((p - 1) * _log2(u, HALF) - decay * (u - 1) + log2_peak) * scale * (p - decay / LOG2_E * u)
     if POWER != BUMP:
         slope = tl.where(x <= 0, 0.0, slope)
+    slope = tl.where(slope > BOUND, BOUND, tl.where(slope < -BOUND, -BOUND, slope))
     tl.store(out_ptr + at, (grad * slope).to(out_ptr.dtype.element_ty), mask=inside)

@@ -54,14 +54,14 @@ def _(activation: modules.SinCos) -> Dual:
 
 @dual_of.register
 def _(activation: modules.RBF) -> Dual:
-    return duals.rbf(activation.variance, number(activation.lengthscale))
+    return duals.rbf(number(activation.lengthscale), activation.variance)
 
 
 @dual_of.register
 def _(activation: modules.Matern) -> Dual:
     nu, lengthscale = number(activation.nu), number(activation.lengthscale)
     if math.isinf(nu):
-        return duals.rbf(activation.variance, lengthscale)
+        return duals.rbf(lengthscale, activation.variance)
     if activation.centered or activation.dim > 1:
         raise NoClosedForm(f"the kernel of {activation!r} with Gaussian weights and a Gaussian bias")
-    return duals.matern(nu, activation.variance, lengthscale)
+    return duals.matern(nu, lengthscale, activation.variance)

@@ -16,7 +16,7 @@ from torch.nn.functional import relu as relu
 
 from stationary._checks import check_finite, check_positive
 from stationary.activations._cpu import LARGE, LOG2_E, SMALL, MaternTwin
-from stationary.activations._recompute import elementwise
+from stationary.activations._recompute import bound_of, elementwise
 from stationary.theory import spectral
 from stationary.theory.spectral import Number, exp, log, sqrt
 
@@ -43,18 +43,21 @@ def matern(
     every nu > 0; lambda = sqrt(2 nu) / lengthscale and A^2 = variance (2 lambda)^(2 nu) / Gamma(2 nu).
 
     Value and slope at 0 are 0. For nu < 3/2 (except 1/2) the slope is infinite at 0+: gradients take it at
-    x >= 0.001 lengthscale. For nu < 1/2 the function is unbounded at 0+.
+    x >= 0.001 lengthscale. For nu < 1/2 the function is unbounded at 0+. In float16, a value or a slope beyond 65504,
+    the largest number there is, becomes that number: ``Matern(1.5, lengthscale=1e-3)`` has such slopes.
 
     Args:
         x: any floating-point tensor.
-        nu: smoothness, any positive number; ``math.inf`` is the centred limit, ``rbf``.
-        lengthscale: of the kernel; positive.
-        variance: of the kernel, the integral of sigma squared; positive.
-        centered: shift the centre of mass of sigma squared, nu / lambda, to 0. That removes the dead half-line.
-        dim: odd. Weights uniform on the unit sphere of R^dim and a flat bias then give exactly the isotropic
+        nu: smoothness of the kernel, any positive number; ``math.inf`` is the centred limit, ``rbf``.
+        lengthscale: length-scale of the kernel, positive. Slopes below a length-scale of 1e-20 overflow float32.
+        variance: variance of the kernel, which is the integral of sigma squared; positive.
+        centered: whether to shift the centre of mass of sigma squared, nu / lambda, to 0. That removes the dead
+            half-line.
+        dim: an odd number. Weights uniform on the unit sphere of R^dim and a flat bias then give exactly the isotropic
             ``dim``-dimensional Matérn kernel: sigma is multiplied by a Laguerre polynomial of degree (dim - 1) / 2.
-        surrogate: only for nu = 1/2, which jumps at 0 so that gradients barely see the threshold: the value stays
-            exact, the gradient becomes that of sigma blurred by Gaussian noise of this standard deviation.
+        surrogate: standard deviation of the Gaussian noise that blurs the gradient at the jump of nu = 1/2, and only
+            there: the value stays exact, and the gradient, which barely sees the threshold otherwise, becomes that of
+            the blurred sigma.
     """
     check_positive("nu", nu, NU_HINT)
     check_finite("lengthscale", lengthscale)
@@ -64,15 +67,15 @@ def matern(
     if not isinstance(nu, Tensor) and math.isinf(nu):
         return rbf(x, lengthscale, variance)
     has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
-    twin = partial(matern_twin, nu, lengthscale, variance, centered) if has_twin else None
-    plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate)
+    twin = partial(matern_twin, nu, lengthscale, variance, centered=centered) if has_twin else None
+    plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, bound=bound_of(x))
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
 
 def exponential(
     x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0, *, surrogate: float | None = None
 ) -> Tensor:
-    """The Matérn-1/2 activation: a step that decays exponentially."""
+    """The Matérn-1/2 activation, a step that decays exponentially: ``matern`` with nu = 1/2."""
     return matern(x, 0.5, lengthscale, variance, surrogate=surrogate)
 
 
@@ -81,43 +84,78 @@ def _matern(
     nu: Number,
     lengthscale: Number,
     variance: Number,
-    centered: bool = False,
-    dim: int = 1,
-    surrogate: float | None = None,
+    *,
+    centered: bool,
+    dim: int,
+    surrogate: float | None,
+    bound: float,
 ) -> Tensor:
     """The definition of record, for floats and tensors alike: compiled, transformed and differentiated as it is."""
     nu, lengthscale, variance = spectral.precise(nu), spectral.precise(lengthscale), spectral.precise(variance)
     rate = spectral.rate(nu, lengthscale)
-    p, centre = nu - 0.5, nu / rate
-    log_peak = spectral.log_amplitude(nu, lengthscale, dim) + log(variance) / 2 + p * log(centre) - nu
+    p, centre, degree = nu - 0.5, nu / rate, (dim - 1) // 2
+    log_peak = spectral.log_amplitude(nu, lengthscale, dim=dim) + log(variance) / 2 + p * log(centre) - nu
     floor = _slope_floor(nu, lengthscale)
-    slope = exp(log_peak + p * log(floor / centre) - nu * (floor / centre - 1)) * (p / floor - rate)
-    p, n, scale, log2_peak, offset, floor, slope = (
+    floor_slope = exp(log_peak + p * log(floor / centre) - nu * (floor / centre - 1)) * (p / floor - rate)
+    p, n, scale, log2_peak, centre, floor, floor_slope = (
         a.to(x.dtype) if isinstance(a, Tensor) else a
-        for a in (p, nu * LOG2_E, 1 / centre, log_peak * LOG2_E, centre, floor, slope)
+        for a in (p, nu * LOG2_E, 1 / centre, log_peak * LOG2_E, centre, floor, floor_slope)
     )
     if centered:
-        x = x + offset
+        x = x + centre
     positive = ~(x <= 0)  # so that NaN stays NaN
-    steep = (x < floor) & positive
-    inner = torch.where(steep, x.detach(), x)
-    u = torch.where(positive, inner * scale, 1.0).clamp(torch.finfo(x.dtype).tiny, LARGE)
-    exponent = p * torch.log2(u) - n * (u - 1) + log2_peak
-    if dim == 1:
-        y = torch.exp2(exponent)
-    else:
-        y = torch.exp2(exponent + n * u / 2) * _laguerre_function(u * (n / LOG2_E), p, (dim - 1) // 2)
-    y = torch.where(positive, y, 0.0)
+
+    def parts(x: Tensor) -> tuple[Tensor, ...]:
+        """u = x / centre, sigma, and for dim > 1 sigma without its Laguerre function; for x > 0."""
+        u = torch.where(positive, x * scale, 1.0).clamp(torch.finfo(x.dtype).tiny, LARGE)
+        exponent = p * torch.log2(u) - n * (u - 1) + log2_peak
+        if degree == 0:
+            return u, torch.exp2(exponent)
+        rest = torch.exp2(exponent + n * u / 2)  # the Laguerre function has the other half of the decay
+        return u, rest * _laguerre_function(u * (n / LOG2_E), p, degree), rest
+
+    def value(x: Tensor) -> Tensor:
+        return torch.where(positive, parts(x)[1], 0.0)
+
+    def slope(x: Tensor) -> Tensor:
+        u, y, *rest = parts(x)
+        along = y * (p / u - n / LOG2_E)
+        if degree:
+            derivative = _laguerre_function(u * (n / LOG2_E), p + 1, degree - 1) * (degree / (p + 1))
+            along = along - n / LOG2_E * rest[0] * derivative
+        return torch.where(positive, scale * along, 0.0)
+
     if surrogate is not None and not torch.compiler.is_exporting():
-        return _with_slope(y, x, _blurred_exponential_slope(x, rate, variance, surrogate))
-    return y + torch.where(steep, slope * (x - x.detach()), 0.0)
+        blurred = _blurred_exponential_slope(x, rate, variance, surrogate)
+        return _with_slope(value(x).clamp(-bound, bound), x, blurred.clamp(-bound, bound))
+    return _straightened(value, slope, x, (x < floor) & positive, floor_slope, bound)
+
+
+def _straightened(
+    value: Callable[[Tensor], Tensor],
+    slope: Callable[[Tensor], Tensor],
+    x: Tensor,
+    steep: Tensor,
+    steepest: Number,
+    bound: float,
+) -> Tensor:
+    """value(x), but with the slope ``steepest`` where ``steep``, and with no value or slope beyond ``bound``."""
+    if math.isinf(bound):
+        y, slopes = value(torch.where(steep, x.detach(), x)), steepest
+    else:
+        slopes = torch.where(steep, steepest, slope(x)).detach()
+        steep = steep | (slopes.abs() > bound) | (value(x).detach().abs() > bound)
+        y = value(torch.where(steep, x.detach(), x)).clamp(-bound, bound)
+        slopes = slopes.clamp(-bound, bound)
+    return y + torch.where(steep, slopes * (x - x.detach()), 0.0)
 
 
 @lru_cache(maxsize=256)
-def matern_twin(nu: float, lengthscale: float, variance: float, centered: bool) -> MaternTwin:
+def matern_twin(nu: float, lengthscale: float, variance: float, *, centered: bool) -> MaternTwin:
+    """The faster version of ``matern`` with these parameters, or of ``rbf`` for nu = inf; its constants are kept."""
     if math.isinf(nu):
         log_amplitude = math.log(2 / math.pi) / 4 + math.log(variance / lengthscale) / 2
-        return MaternTwin(nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
+        return MaternTwin(nu=nu, rate=1 / lengthscale, log_amplitude=log_amplitude, offset=0.0, floor=0.0)
     rate = float(spectral.rate(nu, lengthscale))
     return MaternTwin(
         nu=nu,
@@ -129,7 +167,7 @@ def matern_twin(nu: float, lengthscale: float, variance: float, centered: bool) 
 
 
 def _slope_floor(nu: Number, lengthscale: Number) -> Number:
-    """Where the slope is evaluated for smaller x: 1/x overflows near 0 for every nu."""
+    """The x whose slope every smaller x gets: that of nu < 3/2 is infinite at 0, and 1/x overflows for every nu."""
     if isinstance(nu, Tensor):
         return torch.where((nu < 1.5) & (nu != 0.5), SLOPE_FLOOR, SMALL) * lengthscale
     return (SLOPE_FLOOR if nu < 1.5 and nu != 0.5 else SMALL) * lengthscale
@@ -163,19 +201,28 @@ def _blurred_exponential_slope(x: Tensor, rate: Number, variance: Number, width:
 def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     """The Gaussian bump (2 variance^2 / (pi lengthscale^2))^(1/4) e^(-(x / lengthscale)^2), Matérn with nu = inf.
 
-    Its autocorrelation is variance e^(-r^2 / (2 lengthscale^2)).
+    Its autocorrelation is variance e^(-r^2 / (2 lengthscale^2)). In float16, values and slopes end at 65504, as those
+    of ``matern``.
     """
     check_finite("lengthscale", lengthscale)
     check_finite("variance", variance)
     has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
     twin = partial(matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
-    return elementwise(_rbf, x, lengthscale, variance, twin=twin)
+    return elementwise(partial(_rbf, bound=bound_of(x)), x, lengthscale, variance, twin=twin)
 
 
-def _rbf(x: Tensor, lengthscale: Number, variance: Number) -> Tensor:
-    bound = math.sqrt(LARGE)
-    u = (x / lengthscale).clamp(-bound, bound)  # so that u^2 stays finite
-    return (2 / math.pi) ** 0.25 * sqrt(variance / lengthscale) * torch.exp2(-LOG2_E * u * u)
+def _rbf(x: Tensor, lengthscale: Number, variance: Number, bound: float) -> Tensor:
+    def value(x: Tensor) -> Tensor:
+        end = math.sqrt(LARGE)
+        u = (x / lengthscale).clamp(-end, end)  # so that u^2 stays finite
+        return (2 / math.pi) ** 0.25 * sqrt(variance / lengthscale) * torch.exp2(-LOG2_E * u * u)
+
+    def slope(x: Tensor) -> Tensor:
+        return -2 * (x / lengthscale) / lengthscale * value(x)
+
+    if math.isinf(bound):
+        return value(x)
+    return _straightened(value, slope, x, torch.zeros_like(x, dtype=torch.bool), 0.0, bound)
 
 
 def erf(x: Tensor) -> Tensor:
@@ -188,22 +235,27 @@ def step(x: Tensor, *, surrogate: float | None = None) -> Tensor:
 
     Args:
         x: any floating-point tensor.
-        surrogate: its gradient is 0 everywhere, so nothing before it learns; with a surrogate the value stays exact
-            and the gradient is that of the step blurred by Gaussian noise of this standard deviation.
+        surrogate: standard deviation of the Gaussian noise that blurs the gradient. The gradient of a step is 0
+            everywhere, so nothing before it learns; with a surrogate the value stays exact and the gradient is that of
+            the blurred step.
     """
     check_surrogate(surrogate)
-    return elementwise(partial(_step, surrogate=surrogate), x)
+    return elementwise(partial(_step, surrogate=surrogate, bound=bound_of(x)), x)
 
 
-def _step(x: Tensor, surrogate: float | None) -> Tensor:
+def _step(x: Tensor, surrogate: float | None, bound: float) -> Tensor:
     y = torch.where(x.isnan(), x, (x > 0).to(x.dtype))
     if surrogate is None or torch.compiler.is_exporting():
         return y
-    return _with_slope(y, x, _normal_density(x, surrogate))
+    return _with_slope(y, x, _normal_density(x, surrogate).clamp(max=bound))
 
 
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
-    """sin(frequency x), the activation of SIREN (which uses the frequency 30)."""
+    """sin(frequency x), the activation of SIREN, which uses the frequency 30.
+
+    Where frequency x is beyond the largest finite number, this number takes its place, here and in the other periodic
+    activations: the value is finite, though its phase means nothing.
+    """
     return _periodic(torch.sin, x, frequency)
 
 
@@ -229,7 +281,16 @@ def periodic_relu(x: Tensor, frequency: float = 1.0) -> Tensor:
 
 def _periodic(function: Callable[[Tensor], Tensor], x: Tensor, frequency: float) -> Tensor:
     check_finite("frequency", frequency)
-    return elementwise(lambda x, frequency: function(frequency * x), x, frequency)
+    return elementwise(lambda x, frequency: function(_phase(x, frequency)), x, frequency)
+
+
+def _phase(x: Tensor, frequency: float) -> Tensor:
+    """frequency x; where the product of a finite x overflows, the largest finite number, whose phase is as good."""
+    phase = frequency * x
+    if frequency <= 1:
+        return phase
+    largest = torch.finfo(x.dtype).max
+    return torch.where(x.isinf(), phase, phase.clamp(-largest, largest))
 
 
 def _sincos(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The activation functions as modules, and by name."""
+"""The activation functions as modules, and by name. ``functional`` has their formulas."""
 
 import math
 from collections.abc import Callable
@@ -32,8 +32,13 @@ class Matern(nn.Module):
     """Module of ``matern``.
 
     Args:
-        nu, lengthscale, variance, centered, dim, surrogate: as for ``matern``.
-        learnable: make nu and lengthscale parameters, stored as logarithms so that they stay positive.
+        nu: smoothness of the kernel; ``math.inf`` is the RBF.
+        lengthscale: length-scale of the kernel.
+        variance: variance of the kernel.
+        learnable: whether nu and lengthscale are parameters, stored as logarithms so that they stay positive.
+        centered: whether the centre of mass of the squared activation is at 0.
+        dim: dimension of the isotropic kernel that weights on the unit sphere give; odd.
+        surrogate: standard deviation of the noise that blurs the gradient at the jump of nu = 1/2.
     """
 
     variance: float
@@ -49,8 +54,8 @@ class Matern(nn.Module):
         nu: float = 2.5,
         lengthscale: float = 1.0,
         variance: float = 1.0,
-        learnable: bool = False,
         *,
+        learnable: bool = False,
         centered: bool = False,
         dim: int = 1,
         surrogate: float | None = None,
@@ -66,13 +71,8 @@ class Matern(nn.Module):
                 f"learnable needs a finite nu and no surrogate, got nu={nu!r}, surrogate={surrogate!r}; "
                 "use RBF(learnable=True) for nu = inf, or start from nu = 0.6 instead of a surrogate"
             )
-        self.variance, self.learnable, self.centered, self.dim, self.surrogate = (
-            variance,
-            learnable,
-            centered,
-            dim,
-            surrogate,
-        )
+        self.variance, self.learnable = variance, learnable
+        self.centered, self.dim, self.surrogate = centered, dim, surrogate
         if learnable:
             self.log_nu, self.log_lengthscale = _log_parameter(nu), _log_parameter(lengthscale)
         else:
@@ -80,12 +80,12 @@ class Matern(nn.Module):
 
     @property
     def nu(self) -> Number:
-        """The smoothness; a tensor when learnable."""
+        """The smoothness of the kernel; a tensor if it is learnable."""
         return self.log_nu.exp() if self.learnable else self._nu
 
     @property
     def lengthscale(self) -> Number:
-        """The length-scale; a tensor when learnable."""
+        """The length-scale of the kernel; a tensor if it is learnable."""
         return self.log_lengthscale.exp() if self.learnable else self._lengthscale
 
     def forward(self, x: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class RBF(nn.Module):
     learnable: bool
     log_lengthscale: nn.Parameter
 
-    def __init__(self, lengthscale: float = 1.0, variance: float = 1.0, learnable: bool = False) -> None:
+    def __init__(self, lengthscale: float = 1.0, variance: float = 1.0, *, learnable: bool = False) -> None:
         super().__init__()
         check_finite("lengthscale", lengthscale)
         check_finite("variance", variance)
@@ -119,7 +119,7 @@ class RBF(nn.Module):
 
     @property
     def lengthscale(self) -> Number:
-        """The length-scale; a tensor when learnable."""
+        """The length-scale of the kernel; a tensor if it is learnable."""
         return self.log_lengthscale.exp() if self.learnable else self._lengthscale
 
     def forward(self, x: Tensor) -> Tensor:
@@ -152,7 +152,11 @@ class Step(nn.Module):
 
 
 class _Periodic(nn.Module):
-    """What the modules of the periodic activations share: the frequency."""
+    """What the modules of the periodic activations share.
+
+    Args:
+        frequency: factor on the input, in radians per unit.
+    """
 
     def __init__(self, frequency: float = 1.0) -> None:
         super().__init__()
@@ -233,7 +237,7 @@ def twin_of(module: nn.Module) -> MaternTwin | None:
     if isinstance(module, RBF) and not module.learnable:
         return matern_twin(math.inf, module.lengthscale, module.variance, centered=False)
     if isinstance(module, Matern) and not module.learnable and module.dim == 1 and module.surrogate is None:
-        return matern_twin(module.nu, module.lengthscale, module.variance, module.centered)
+        return matern_twin(module.nu, module.lengthscale, module.variance, centered=module.centered)
     return None
 
 

@@ -44,11 +44,13 @@ class NetworkKernel(Kernel):
 
     Args:
         activation: the activation; its length-scale, if it has one, becomes a hyperparameter of the kernel.
-        weight_std, bias_std: initial values.
-        normalize: multiply by sqrt(2 pi) bias_std, so that a local activation of unit variance has a kernel near 1.
-        scale: a constant factor.
-        ard_num_dims: one weight_std for each input dimension.
-        kwargs: as for every gpytorch kernel: batch_shape, active_dims, lengthscale_prior, lengthscale_constraint.
+        weight_std: initial standard deviation of the weights.
+        bias_std: initial standard deviation of the bias.
+        normalize: whether to multiply the kernel by sqrt(2 pi) bias_std, so that a local activation of unit variance
+            has a kernel near 1.
+        scale: a constant factor on the kernel.
+        ard_num_dims: number of input dimensions, if each of them has a weight_std of its own.
+        kwargs: arguments of every gpytorch kernel: batch_shape, active_dims, lengthscale_prior, lengthscale_constraint.
     """
 
     activation: Any

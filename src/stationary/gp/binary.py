@@ -31,11 +31,11 @@ class BinaryNetworkKernel(NetworkKernel):
 
     Args:
         activation: a ``Matern`` (any nu, also centred) or an ``RBF``.
-        weights: "binary" or "one".
-        kwargs: as for ``NetworkKernel``.
+        weights: "binary" for all signs, or "one" for all weights 1.
+        kwargs: arguments of ``NetworkKernel``.
     """
 
-    def __init__(self, activation: nn.Module, weights: str = "binary", **kwargs: Any) -> None:
+    def __init__(self, activation: nn.Module, *, weights: str = "binary", **kwargs: Any) -> None:
         if not isinstance(activation, (Matern, RBF)) or getattr(activation, "dim", 1) > 1:
             raise NoClosedForm(f"the kernel of {activation!r} with {weights} weights and a Gaussian bias")
         super().__init__(activation, **kwargs)
@@ -112,7 +112,7 @@ class MaternEnvelopeKernel(NetworkKernel):
     kernel of binary weights, which is not isotropic.
     """
 
-    def __init__(self, nu: float = 2.5, variance: float = 1.0, lengthscale: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0, **kwargs: Any) -> None:
         super().__init__(Matern(nu, lengthscale, variance), **kwargs)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:

@@ -25,12 +25,12 @@ class GaussianNetworkKernel(NetworkKernel):
     """The exact kernel E[sigma(w'x + b) sigma(w'x' + b)] of an activation, Gaussian w and b, any depth.
 
     Args:
-        activation: a module that ``stationary.theory.duals.dual_of`` knows.
+        activation: a module that ``stationary.activations.dual_of`` knows.
         depth: the number of hidden layers.
-        kwargs: as for ``NetworkKernel``.
+        kwargs: arguments of ``NetworkKernel``.
     """
 
-    def __init__(self, activation: nn.Module, depth: int = 1, **kwargs: Any) -> None:
+    def __init__(self, activation: nn.Module, *, depth: int = 1, **kwargs: Any) -> None:
         if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
             raise ValueError(f"depth counts the hidden layers, a positive integer; got {depth!r}")
         dual_of(activation)  # an activation without a dual is refused here
@@ -95,8 +95,8 @@ class NeuralTangentKernel(GaussianNetworkKernel):
     Theta_1 = k_1, Theta_(l+1) = k_(l+1) + weight_std^2 Theta_l kappa'(k_l); the output layer has unit weights.
     """
 
-    def __init__(self, activation: nn.Module, depth: int = 1, **kwargs: Any) -> None:
-        super().__init__(activation, depth, **kwargs)
+    def __init__(self, activation: nn.Module, *, depth: int = 1, **kwargs: Any) -> None:
+        super().__init__(activation, depth=depth, **kwargs)
         if self.dual.derivative is None:
             raise ValueError(
                 f"activation must be differentiable for a tangent kernel, got {activation!r}: "
@@ -122,14 +122,14 @@ def _upper(k: Triple, i: Tensor, j: Tensor) -> Triple:
 class MaternNNKernel(GaussianNetworkKernel):
     """The exact kernel of the Matérn activation with Gaussian weights, any nu > 0, any depth."""
 
-    def __init__(self, nu: float = 2.5, variance: float = 1.0, lengthscale: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0, **kwargs: Any) -> None:
         super().__init__(act.Matern(nu, lengthscale, variance), **kwargs)
 
 
 class RidgeRBFNNKernel(GaussianNetworkKernel):
     """RBF units along random directions, sigma(w'x + b) with the Gaussian bump sigma."""
 
-    def __init__(self, variance: float = 1.0, lengthscale: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, lengthscale: float = 1.0, variance: float = 1.0, **kwargs: Any) -> None:
         super().__init__(act.RBF(lengthscale, variance), **kwargs)
 
 

@@ -45,12 +45,16 @@ def kernel_of(
 
     Args:
         activation: a module of this library or its name, ``nn.ReLU`` or ``nn.LeakyReLU``.
-        weights: "gaussian"; "binary" (signs, the paper's); "sphere" (uniform on the unit sphere); "one".
-        bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], exactly stationary for Matérn and RBF.
-        weight_std, bias_std: initial values of the kernel's hyperparameters.
-        depth: hidden layers (Gaussian weights only); depth L ends with E[sigma sigma'].
-        normalize: multiply by sqrt(2 pi) bias_std (for a uniform bias by its width), so that Matérn and RBF are near 1.
-        kwargs: of every gpytorch kernel, such as ard_num_dims, batch_shape and active_dims.
+        weights: distribution of the weights: "gaussian", "binary" (signs, as in the paper), "sphere" (uniform on the
+            unit sphere) or "one" (all ones).
+        bias: distribution of the bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std], which makes
+            the kernels of Matérn and RBF exactly stationary.
+        weight_std: initial standard deviation of the weights, a hyperparameter of the kernel.
+        bias_std: initial standard deviation of the bias, a hyperparameter of the kernel.
+        depth: number of hidden layers, above 1 for Gaussian weights only; depth L ends with E[sigma sigma'].
+        normalize: whether to multiply the kernel by sqrt(2 pi) bias_std, or by the width of a uniform bias, so that
+            those of Matérn and RBF are near 1.
+        kwargs: arguments of every gpytorch kernel, such as ard_num_dims, batch_shape and active_dims.
 
     Returns:
         A ``gpytorch`` kernel, differentiable in lengthscale, weight_std and bias_std.
@@ -63,14 +67,14 @@ def kernel_of(
     activation = activation_by_name(activation) if isinstance(activation, str) else activation
     options = {"weight_std": weight_std, "bias_std": bias_std, "normalize": normalize, **kwargs}
     if weights == "gaussian" and bias == "gaussian":
-        return GaussianNetworkKernel(activation, depth, **options)
+        return GaussianNetworkKernel(activation, depth=depth, **options)
     if depth != 1:
         raise NoClosedForm(f"depth {depth!r} with {weights} weights and a {bias} bias (Gaussian ones have one)")
     if bias == "uniform":
-        return UniformBiasKernel(activation, weights, **options)
+        return UniformBiasKernel(activation, weights=weights, **options)
     if weights == "sphere":
         raise NoClosedForm(f"the kernel of {activation!r} with weights on the sphere and a Gaussian bias")
-    return BinaryNetworkKernel(activation, weights, **options)
+    return BinaryNetworkKernel(activation, weights=weights, **options)
 
 
 def ntk_of(
@@ -78,4 +82,4 @@ def ntk_of(
 ) -> NeuralTangentKernel:
     """The neural tangent kernel of the same network with Gaussian weights; the activation must be differentiable."""
     activation = activation_by_name(activation) if isinstance(activation, str) else activation
-    return NeuralTangentKernel(activation, depth, weight_std=weight_std, bias_std=bias_std, **kwargs)
+    return NeuralTangentKernel(activation, depth=depth, weight_std=weight_std, bias_std=bias_std, **kwargs)

@@ -12,7 +12,7 @@ from stationary.activations import RBF, Cosine, Matern, SinCos, Sine
 from stationary.gp._base import NetworkKernel, distances, positive, register_positive
 from stationary.gp.binary import sign_vectors
 from stationary.theory.duals import NoClosedForm
-from stationary.theory.special import in_pieces, unit_matern_covariance
+from stationary.theory.special import broadcast_in_pieces, unit_matern_covariance
 
 with extra("gp"):
     from gpytorch.kernels import Kernel
@@ -53,7 +53,7 @@ class UniformBiasKernel(NetworkKernel):
     weights: str
     periodic: bool
 
-    def __init__(self, activation: nn.Module, weights: str = "gaussian", **kwargs: Any) -> None:
+    def __init__(self, activation: nn.Module, *, weights: str = "gaussian", **kwargs: Any) -> None:
         local, periodic = isinstance(activation, (Matern, RBF)), isinstance(activation, (Sine, Cosine, SinCos))
         on_sphere = isinstance(activation, Matern) and weights == "sphere" and math.isfinite(activation.nu)
         unsuited = getattr(activation, "dim", 1) > 1 or weights == "sphere"
@@ -108,7 +108,7 @@ class UniformBiasKernel(NetworkKernel):
             return torch.exp(-0.5 * (a.frequency * r) ** 2) * (1.0 if isinstance(a, SinCos) else 0.5)
         if isinstance(a, RBF) or math.isinf(a.nu):
             return torch.rsqrt(1 + r * r)
-        return in_pieces(lambda r: _matern_over_weights(r, a.nu), r)
+        return broadcast_in_pieces(lambda r: _matern_over_weights(r, a.nu), r)
 
     def _check_sphere(self, dims: int) -> None:
         if self.weights == "sphere" and dims != self.activation.dim:
@@ -146,7 +146,7 @@ class RBFNNKernel(Kernel):
     has_lengthscale = True
     centre_std: property = positive("centre_std")
 
-    def __init__(self, lengthscale: float = 1.0, centre_std: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, lengthscale: float = 1.0, *, centre_std: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         register_positive(self, "centre_std", centre_std)
         self.lengthscale = lengthscale

@@ -41,10 +41,10 @@ class Panels:
         """Halve the pieces until the last coefficients of each are rounding, or too small for an integral of size 1.
 
         Args:
-            function: of about 1 in height and width.
-            edges: where to cut at first.
-            noise: of the function, relative to its peak in a piece.
-            floor: of its noise everywhere.
+            function: a function of about 1 in height and width.
+            edges: ends of the first pieces.
+            noise: error of the function relative to its peak in a piece.
+            floor: absolute error of the function everywhere.
         """
         left, right = edges[:-1], edges[1:]
         done_left, done_series = [np.empty(0)], [np.empty((0, DEGREE))]

@@ -7,23 +7,31 @@ k -> k / ell^2 and kernel -> kernel / ell, so the duals here have lengthscale 1.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from stationary.theory.special import half_line_integral, in_pieces
+from stationary.theory.special import broadcast_in_pieces, half_line_integral
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Dual:
-    """A kernel function of (k11, k12, k22), its derivative in k12, and the activation's length-scale if it has one."""
+    """The dual of an activation of length-scale 1.
+
+    Args:
+        value: E[sigma(z1) sigma(z2)] as a function of (k11, k12, k22).
+        derivative: E[sigma'(z1) sigma'(z2)] as a function of the same, or None where that is infinite or undefined.
+        lengthscale: length-scale of the activation, or None if it has none.
+        why_no_derivative: the reason why ``derivative`` is None, as it stands in an error message.
+    """
 
     value: Function
     derivative: Function | None
+    _: KW_ONLY
     lengthscale: float | None = None
     why_no_derivative: str = ""
 
@@ -98,7 +106,7 @@ def sinusoid_dual(frequency: float, sine: float, cosine: float) -> Dual:
 # RBF
 
 
-def rbf(variance: float, lengthscale: float) -> Dual:
+def rbf(lengthscale: float = 1.0, variance: float = 1.0) -> Dual:
     """The ridge form, sigma(w'x + b): sqrt(2 / pi) D^(-1/2), D = (1 + 2 k11) (1 + 2 k22) - 4 k12^2."""
 
     def determinant(k11: Tensor, k12: Tensor, k22: Tensor) -> Tensor:
@@ -108,14 +116,14 @@ def rbf(variance: float, lengthscale: float) -> Dual:
     return Dual(
         lambda k11, k12, k22: amplitude * determinant(k11, k12, k22) ** -0.5,
         lambda k11, k12, k22: 4 * amplitude * k12 * determinant(k11, k12, k22) ** -1.5,
-        lengthscale,
+        lengthscale=lengthscale,
     )
 
 
 # Matérn
 
 
-def matern(nu: float, variance: float = 1.0, lengthscale: float = 1.0) -> Dual:
+def matern(nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0) -> Dual:
     """The exact kernel of the Matérn activation with Gaussian weights, for any nu > 0.
 
     In polar coordinates of (z1, z2) the radius integrates to h_(2 nu), which leaves the angle eps between the axes:
@@ -130,16 +138,20 @@ def matern(nu: float, variance: float = 1.0, lengthscale: float = 1.0) -> Dual:
 
     def value(k11: Tensor, k12: Tensor, k22: Tensor) -> Tensor:
         a = (rate2 * k for k in (k11, k12, k22))
-        return variance * math.sqrt(rate2) * in_pieces(lambda a11, a12, a22: _polar(a11, a12, a22, nu), *a)
+        return variance * math.sqrt(rate2) * broadcast_in_pieces(lambda a11, a12, a22: _polar(a11, a12, a22, nu), *a)
 
     def derivative(k11: Tensor, k12: Tensor, k22: Tensor) -> Tensor:
         a = (rate2 * k for k in (k11, k12, k22))
-        return variance * rate2**1.5 * in_pieces(lambda a11, a12, a22: _polar(a11, a12, a22, nu, derivative=True), *a)
+        return (
+            variance
+            * rate2**1.5
+            * broadcast_in_pieces(lambda a11, a12, a22: _polar(a11, a12, a22, nu, derivative=True), *a)
+        )
 
     if nu > 1:
-        return Dual(value, derivative, lengthscale)
+        return Dual(value, derivative, lengthscale=lengthscale)
     why = f"nu = {nu:g} <= 1, where the expected squared slope is infinite"
-    return Dual(value, None, lengthscale, why_no_derivative=why)
+    return Dual(value, None, lengthscale=lengthscale, why_no_derivative=why)
 
 
 def _polar(k11: Tensor, k12: Tensor, k22: Tensor, nu: float, derivative: bool = False) -> Tensor:

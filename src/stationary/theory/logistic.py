@@ -49,11 +49,11 @@ def of_dropout(
     Each M_k is 0 with the probability ``drop``, else 1: this is the mean over all 2^hidden dropout masks.
 
     Args:
-        offset: (n,).
-        weights: (n, hidden).
+        offset: (n,) the part of D that dropout leaves alone.
+        weights: (n, hidden) what each hidden unit adds to D before the factor 1 / (1 - drop).
         drop: the dropout probability.
-        variance: (n,), of the Gaussian part.
-        accuracy: of the integrals.
+        variance: (n,) variance of the Gaussian part of D.
+        accuracy: absolute error allowed to each expectation.
     """
     offset, weights, variance = offset.double(), weights.double() / (1 - drop), variance.double()
     digits = math.log(1 / accuracy)
@@ -98,10 +98,10 @@ def _integrate(
 
     Args:
         characteristic: (rows, nodes, step) -> phi at the nodes, in blocks of (nodes, rows).
-        mean: (n,), of D.
-        spread: (n,), how far D can be from its mean.
-        width: complex numbers at work for each row and node.
-        accuracy: absolute, of each integral.
+        mean: (n,) mean of D.
+        spread: (n,) how far D can be from its mean.
+        width: number of complex numbers at work for each row and node.
+        accuracy: absolute error allowed to each integral.
     """
     digits = math.log(1 / accuracy)
     # this is right for the rows that are sure whatever the mask; the others are filled in below

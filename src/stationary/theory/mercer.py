@@ -9,7 +9,7 @@ convolution of sigma with its mirror image.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class RBFEigensystem:
     """
 
     lengthscale: Number = 1.0
-    input_std: Number = 1.0
+    input_std: Number = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_finite("lengthscale", self.lengthscale)
@@ -49,7 +49,7 @@ class RBFEigensystem:
         """The paper's parameters: the kernel e^(-alpha^2 (x - y)^2), the density beta / sqrt(pi) e^(-beta^2 x^2)."""
         check_finite("alpha", alpha)
         check_finite("beta", beta)
-        return cls(math.sqrt(0.5) / alpha, math.sqrt(0.5) / beta)
+        return cls(math.sqrt(0.5) / alpha, input_std=math.sqrt(0.5) / beta)
 
     @property
     def _root(self) -> Number:
@@ -142,9 +142,9 @@ def matern_operator(
 
     Args:
         function: built from differentiable PyTorch operations, such as ``lambda x: matern(x, 1.5)``.
-        x: where to evaluate the result.
-        nu: 0.5, 1.5, 2.5, ...
-        lengthscale: of the Matérn kernel; q and lambda follow from it and nu.
+        x: the points at which to evaluate the result.
+        nu: smoothness of the Matérn kernel, a half-integer: 0.5, 1.5, 2.5, ...
+        lengthscale: length-scale of the Matérn kernel; q and lambda follow from it and nu.
     """
     check_finite("nu", nu)
     check_finite("lengthscale", lengthscale)

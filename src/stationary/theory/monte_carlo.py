@@ -38,12 +38,14 @@ def monte_carlo_kernel(
     Args:
         activation: any element-wise function.
         x1, x2: inputs (n, d) and (m, d); x2 defaults to x1.
-        n_units: hidden units; the error falls like 1 / sqrt(n_units).
-        weights: "gaussian"; "binary" (signs); "sphere" (uniform on the unit sphere); "one". Times weight_std.
-        bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std].
-        weight_std, bias_std: standard deviations.
-        normalize: multiply by sqrt(2 pi) bias_std, for a uniform bias by its width.
-        seed: of the units.
+        n_units: number of hidden units; the error falls like 1 / sqrt(n_units).
+        weights: distribution of the weights before they are multiplied by weight_std: "gaussian", "binary" (signs),
+            "sphere" (uniform on the unit sphere) or "one" (all ones).
+        bias: distribution of the bias: "gaussian", or "uniform" on [-sqrt(3) bias_std, sqrt(3) bias_std].
+        weight_std: factor on the weights, the standard deviation of Gaussian ones.
+        bias_std: standard deviation of the bias.
+        normalize: whether to multiply the kernel by sqrt(2 pi) bias_std, or by the width of a uniform bias.
+        seed: seed of the random units.
     """
     x2 = x1 if x2 is None else x2
     check_choice("weights", weights, WEIGHTS)

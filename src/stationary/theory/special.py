@@ -15,7 +15,8 @@ import scipy.special
 import torch
 from torch import Tensor
 
-PIECE = 2**16  # elements: enough for two threads, few enough for the cache
+from stationary._pieces import PIECE, cut, in_pieces
+
 BACKWARD_PIECE = 2**14  # autograd keeps about 1500 intermediates of a quadrature: 200 MB
 
 
@@ -95,7 +96,7 @@ def shifted_half_line_integral(t: Tensor, r: Tensor, p: float) -> Tensor:
     A sum of h_n for integer p, else trapezoidal rules, to about 1e-9 and once differentiable.
     """
     if float(p).is_integer():
-        return in_pieces(lambda t, r: _shifted_by_sum(t, r, int(p)), t, r)
+        return broadcast_in_pieces(lambda t, r: _shifted_by_sum(t, r, int(p)), t, r)
     t, r = torch.broadcast_tensors(t, r)
     return _ShiftedByQuadrature.apply(t.reshape(-1), r.reshape(-1), p).view(t.shape)
 
@@ -110,12 +111,12 @@ class _ShiftedByQuadrature(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, r: Tensor, p: float) -> Tensor:
         ctx.save_for_backward(t, r)
         ctx.p = p
-        return torch.cat([_shifted_by_quadrature(a, b, p)[0] for a, b in _cut((t, r), PIECE)])
+        return torch.cat([_shifted_by_quadrature(a, b, p)[0] for a, b in cut(PIECE, t, r)])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        slopes = [_shifted_by_quadrature(a, b, ctx.p, slopes=True)[1:] for a, b in _cut(ctx.saved_tensors, PIECE)]
+        slopes = [_shifted_by_quadrature(a, b, ctx.p, slopes=True)[1:] for a, b in cut(PIECE, *ctx.saved_tensors)]
         in_t, in_r = (torch.cat(parts) for parts in zip(*slopes, strict=True))
         return grad * in_t, grad * in_r, None
 
@@ -160,38 +161,14 @@ def _left_nodes(t: Tensor, p: float, nodes: int = 96) -> Iterator[tuple[Tensor, 
         yield R, torch.log(step * torch.sigmoid(y)) + p * torch.log(R) - 0.5 * (R + t) ** 2
 
 
-def in_pieces(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """An element-wise function of several tensors, a piece at a time, keeping only the tensors for backward.
+def broadcast_in_pieces(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """An element-wise function of tensors that broadcast, a piece at a time, keeping only the tensors for backward.
 
     So a quadrature over a hundred nodes of a million matrix entries takes the memory of the matrix.
     """
     tensors = torch.broadcast_tensors(*tensors)
-    flat = _InPieces.apply(function, *(t.reshape(-1) for t in tensors))
+    flat = in_pieces(function, [t.reshape(-1) for t in tensors], backward_size=BACKWARD_PIECE)
     return flat.view(tensors[0].shape)
-
-
-class _InPieces(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(*tensors)
-        ctx.function = function
-        return torch.cat([function(*pieces) for pieces in _cut(tensors, PIECE)])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]
-        parts: list[tuple[Tensor, ...]] = []
-        for *pieces, grad_piece in _cut((*tensors, grad), BACKWARD_PIECE):
-            with torch.enable_grad():
-                leaves = [p.detach().requires_grad_(n) for p, n in zip(pieces, needed, strict=True)]
-                value = ctx.function(*leaves)
-            parts.append(torch.autograd.grad(value, [p for p in leaves if p.requires_grad], grad_piece))
-        found = iter(torch.cat(p) for p in zip(*parts, strict=True))
-        return None, *(next(found) if n else None for n in needed)
-
-
-def _cut(tensors: tuple[Tensor, ...], size: int) -> Any:
-    return zip(*(t.split(size) for t in tensors), strict=True)
 
 
 def unit_matern_covariance(r: Tensor, nu: float) -> Tensor:

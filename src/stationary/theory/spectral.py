@@ -64,7 +64,7 @@ def rate(nu: Number, lengthscale: Number) -> Number:
     return sqrt(2 * nu) / lengthscale
 
 
-def log_noise_density(nu: Number, lengthscale: Number, dim: int = 1) -> Number:
+def log_noise_density(nu: Number, lengthscale: Number, *, dim: int = 1) -> Number:
     """log q_d^2, the constant of the one-dimensional spectral density of the ``dim``-dimensional Matérn kernel.
 
     q_d^2 = 2 pi Gamma(nu + d/2) lambda^(2 nu) / (Gamma(nu) Gamma(d/2)); d = 1 is the paper's q^2.
@@ -78,9 +78,9 @@ def log_noise_density(nu: Number, lengthscale: Number, dim: int = 1) -> Number:
     )
 
 
-def log_amplitude(nu: Number, lengthscale: Number, dim: int = 1) -> Number:
+def log_amplitude(nu: Number, lengthscale: Number, *, dim: int = 1) -> Number:
     """log of q_d / Gamma(nu + 1/2), the factor of x^(nu - 1/2) e^(-lambda x) in the activation of unit variance."""
-    return log_noise_density(nu, lengthscale, dim) / 2 - lgamma(nu + 0.5)
+    return log_noise_density(nu, lengthscale, dim=dim) / 2 - lgamma(nu + 0.5)
 
 
 def noise_density(nu: Number, lengthscale: Number, variance: Number = 1.0) -> Number:
@@ -99,7 +99,7 @@ def transfer_function(omega: Tensor, nu: float, lengthscale: float) -> Tensor:
 
 
 def spectral_density(
-    omega: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0, dim: int = 1
+    omega: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0, *, dim: int = 1
 ) -> Tensor:
     """The spectral density of the Matérn kernel on R^dim, kappa(r) = (2 pi)^-dim integral of S(omega) e^(i omega r).
 
@@ -109,10 +109,10 @@ def spectral_density(
 
     Args:
         omega: |omega|, the frequency in radians per unit; any floating-point tensor.
-        nu: smoothness; ``math.inf`` gives the density of the RBF kernel.
-        lengthscale: of the kernel; positive.
-        variance: of the kernel; positive.
-        dim: of the input; a positive integer.
+        nu: smoothness of the kernel; ``math.inf`` gives the density of the RBF kernel.
+        lengthscale: length-scale of the kernel; positive.
+        variance: variance of the kernel; positive.
+        dim: dimension of the input; a positive integer.
     """
     _check_matern(nu, lengthscale, rbf=True)
     check_finite("variance", variance)
@@ -130,7 +130,7 @@ def spectral_density(
 def matern_covariance(r: Tensor, nu: float = 2.5, lengthscale: float = 1.0, variance: float = 1.0) -> Tensor:
     """The Matérn kernel, variance 2^(1 - nu) / Gamma(nu) z^nu K_nu(z), z = lambda |r| (eq. 6 of the paper).
 
-    Once differentiable in r; ``math.inf`` is the RBF kernel.
+    It is once differentiable in r; nu = ``math.inf`` gives the RBF kernel.
     """
     _check_matern(nu, lengthscale, rbf=True)
     check_finite("variance", variance)

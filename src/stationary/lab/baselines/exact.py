@@ -5,7 +5,6 @@ the others: ``fit(ExactGP(), ExactGP().builder(kernel, (x, y)), (x, y), gp_train
 ``stationary.predict`` takes.
 """
 
-import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -146,16 +145,21 @@ class VGPPosterior:
         return probit(latent.mean, latent.variance)  # type: ignore[return-value]
 
 
+def gauss_hermite(n: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights, float64, of the rule sum_k weights_k g(nodes_k) for E[g(z)], z ~ N(0, 1)."""
+    nodes, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(n))
+    return nodes, weights / weights.sum()
+
+
 def probit(mean: Tensor, variance: Tensor) -> Categorical:
     """Two classes whose probability is Phi(f), f ~ N(mean, variance): the members are the values of f.
 
     E[Phi(f)] = Phi(mean / sqrt(1 + variance)); the other expectations by Gauss-Hermite quadrature. The outputs are
     (0, f), the latent function of class 1.
     """
-    nodes, weights = (torch.from_numpy(a).to(mean) for a in np.polynomial.hermite_e.hermegauss(NODES))
+    nodes, weights = (a.to(mean) for a in gauss_hermite(NODES))
     f = mean[:, None] + variance.sqrt()[:, None] * nodes
     log_p = torch.stack([torch.special.log_ndtr(-f), torch.special.log_ndtr(f)], -1)  # (n, nodes, 2)
-    weights = weights / math.sqrt(2 * math.pi)
     p1 = torch.special.ndtr(mean / (1 + variance).sqrt())
     zero = torch.zeros_like(mean)
     return Categorical(

@@ -12,11 +12,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stationary.lab.baselines.exact import probit
+from stationary.lab.baselines.exact import gauss_hermite, probit
 from stationary.nn.masks import Noise
 from stationary.predictive import CHUNK, Categorical, Members
 
@@ -25,16 +24,16 @@ NODES = 20  # of the Gauss-Hermite rules, as GPflow
 
 
 class GaussHermite(nn.Module):
-    """The rule sum_k weights_k g(nodes_k) for E[g(z)], z ~ N(0, 1); buffers, so that it follows its module's device."""
+    """The rule of ``gauss_hermite`` with its nodes and weights as buffers, so that it follows its module's device."""
 
     nodes: Tensor
     weights: Tensor
 
     def __init__(self, n: int = NODES) -> None:
         super().__init__()
-        nodes, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(n))
+        nodes, weights = gauss_hermite(n)
         self.register_buffer("nodes", nodes, persistent=False)
-        self.register_buffer("weights", weights / weights.sum(), persistent=False)
+        self.register_buffer("weights", weights, persistent=False)
 
     def forward(self, mean: Tensor, variance: Tensor) -> Tensor:
         """(..., n) points of N(mean, variance)."""
