@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 import torch
 
-from stationary.lab.experiments import paper
+from stationary.lab.experiments import networks, paper
 from stationary.lab.report.content import Measured
 
 
@@ -26,7 +26,7 @@ def test_scale_of_the_authors_code(name, lengthscale):
     """The integral of sigma^2 is lambda / nu there, and 1 here; its RBF is e^(-x^2)."""
     x = torch.linspace(-40, 40, 800_001, dtype=torch.float64)
     for code_scale in (True, False):
-        y = paper.activation(name, lengthscale, code_scale=code_scale)(x)
+        y = networks.activation(paper.Prior(name), lengthscale, code_scale=code_scale)(x)
         if name == "rbf" and code_scale:
             torch.testing.assert_close(y, torch.exp(-x.square()))
             continue

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stationary.lab.experiments import EXPERIMENTS, banana, cifar10_report, digits
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.cifar10 import report as cifar10_report
 from stationary.lab.report.content import Section
 from stationary.lab.report.render import render_csv, render_markdown
 from stationary.lab.runs.store import RunStore
@@ -49,12 +50,12 @@ ARCHIVED = {"uci": 188, "cifar10": 92, "radar": 20}  # files that ``stationary a
 
 
 def folder(name, config):
-    return RunStore(Path()).folder(name, EXPERIMENTS[name].VERSION, config).name
+    return RunStore(Path()).folder(name, EXPERIMENTS[name].config.VERSION, config).name
 
 
 @pytest.mark.parametrize(("name", "scale"), IDENTITIES)
 def test_configurations_keep_their_folders(name, scale):
-    folders = sorted(folder(name, config) for config in EXPERIMENTS[name].configs(scale))
+    folders = sorted(folder(name, config) for config in EXPERIMENTS[name].config.configs(scale))
     assert (len(folders), hashlib.sha256(" ".join(folders).encode()).hexdigest()) == IDENTITIES[name, scale]
 
 
@@ -68,17 +69,17 @@ def test_every_experiment_and_scale_is_here():
 def as_config(name, settings):
     """A configuration as it was before JSON, which has neither tuples nor infinities."""
     tuples = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
-    return EXPERIMENTS[name].Config(**settings | tuples)
+    return EXPERIMENTS[name].config.Config(**settings | tuples)
 
 
 def archived(name):
     """The results in results/<name>/*.json, as a report takes them; left out of the files are only large arrays."""
-    lockstep, found = EXPERIMENTS[name].LOCKSTEP, {}
+    lockstep, found = EXPERIMENTS[name].config.LOCKSTEP, {}
     files = [json.loads(path.read_bytes()) for path in (RESULTS / name).glob("*.json")]
     files = [content for content in files if "numbers" in content]  # else it is about a trunk, or about difficulty
     assert len(files) == ARCHIVED[name]
     for content in files:
-        assert (content["experiment"], content["version"]) == (name, EXPERIMENTS[name].VERSION)
+        assert (content["experiment"], content["version"]) == (name, EXPERIMENTS[name].config.VERSION)
         for k, entry in enumerate(content["config"][lockstep]):
             config = as_config(name, content["config"] | {lockstep: [entry]})
             numbers = {key: np.array(values[k : k + 1]) for key, values in content["numbers"].items()}
@@ -93,7 +94,7 @@ def finite(name, array):
 
 def in_order(name, found):
     """In the order of the configurations of the scale paper: each is there, and nothing else is."""
-    results = [found.pop(folder(name, config)) for config in EXPERIMENTS[name].configs("paper")]
+    results = [found.pop(folder(name, config)) for config in EXPERIMENTS[name].config.configs("paper")]
     assert not found
     return results
 
@@ -104,22 +105,20 @@ def summary(name):
 
 @pytest.mark.parametrize("name", ["uci", "radar"])
 def test_reports_give_the_stored_numbers(name):
-    assert render_csv(EXPERIMENTS[name].report(archived(name))) == summary(name)
+    assert render_csv(EXPERIMENTS[name].report.report(archived(name))) == summary(name)
 
 
 def test_report_of_cifar10_gives_the_stored_numbers():
     """Its records and tables; its figure has pixels, which are not in the files."""
-    rows = cifar10_report.by_setting(archived("cifar10"))
-    assert render_csv(Section("", "", "", records=tuple(cifar10_report._records(rows)))) == summary("cifar10")
-    stored = {}
+    results = archived("cifar10")
+    assert render_csv(Section("", "", "", records=cifar10_report.records(results))) == summary("cifar10")
+    tables, stored = cifar10_report.tables(results), {}
     for line in csv.DictReader(summary("cifar10").splitlines()):
         metric = line["metric"].replace("_", " ")
         stored.setdefault(line["setting"], {}).setdefault(line["prior"], {})[metric] = line["mean"]
-    for setting, found in rows.items():
-        tables, lines = list(cifar10_report._tables(setting, found)), list(stored[setting].values())
-        as_stated = len(tables[0].rows)
-        assert [len(table.rows) for table in tables] == [as_stated] * 3 + [len(lines) - as_stated]
-        for table, some in zip(tables, [lines[:as_stated]] * 3 + [lines[as_stated:]], strict=True):
+    for setting, of_setting in zip(stored, (tables[:4], tables[4:]), strict=True):
+        lines, as_stated = list(stored[setting].values()), len(of_setting[0].rows)
+        for table, some in zip(of_setting, [lines[:as_stated]] * 3 + [lines[as_stated:]], strict=True):
             shown = [[f"{cell.mean:.6g}" for cell in row[1:]] for row in table.rows]
             assert shown == [[line[metric] for metric in table.columns[1:]] for line in some]
 
@@ -160,17 +159,24 @@ def markdown(title, tables):
 
 @pytest.mark.parametrize("name", ["far_from_data", "covariance"])
 def test_whole_reports_give_the_stored_tables(name):
-    section = EXPERIMENTS[name].report(whole(name))
+    section = EXPERIMENTS[name].report.report(whole(name))
     assert markdown(section.title, section.tables) == stored_tables(section.title)
 
 
-def test_banana_gives_the_stored_tables():
-    """The maps are not in the file, and needed by the figures only."""
-    panels = {(config.model, config.prior): (config, arrays) for config, arrays in in_paper("banana")}
-    tables = banana._errors(panels), banana._away(panels, "total"), banana._away(panels, "epistemic")
-    assert markdown(banana.TITLE, tables) == stored_tables(banana.TITLE)
+@pytest.mark.parametrize("name", ["banana", "banana_grid", "digits"])
+def test_tables_are_the_stored_ones(name):
+    """The maps and histograms are not in the files, and needed by figures only."""
+    title = EXPERIMENTS[name].config.TITLE
+    assert markdown(title, EXPERIMENTS[name].report.tables(in_paper(name))) == stored_tables(title)
 
 
-def test_digits_give_the_stored_tables():
-    panels = {config.prior: arrays for config, arrays in in_paper("digits")}
-    assert markdown(digits.TITLE, [digits._table(panels)]) == stored_tables(digits.TITLE)
+def test_places_of_regression_are_the_stored_ones():
+    """Its table but for the last column, the roughness of curves that are not in the file."""
+    curves = {f"mean, {kind}": np.zeros((1, 3)) for kind in ("plain", "restored")}
+    results = [(config, curves | arrays) for config, arrays in in_paper("regression")]
+    title = EXPERIMENTS["regression"].config.TITLE
+    ours, stored = (
+        [line.rpartition("|")[0].rpartition("|")[0] for line in text.splitlines() if line.startswith("|")]
+        for text in (markdown(title, EXPERIMENTS["regression"].report.tables(results)), stored_tables(title))
+    )
+    assert ours == stored and len(ours) > 10
