@@ -804,7 +804,7 @@ def test_from_the_command_line(tmp_path):
     assert "0 done, 2 reused, 0 failed" in invoke("run", "radar").output
     written = invoke("report", "radar")
     assert written.exit_code == 0, written.output
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report-radar.html").read_text(encoding="utf-8")
     assert settings.TITLE in page and "Similar emitters: AUROC of the entropy" in page and page.count("<svg") == 4
     assert invoke("report", "radar", "--format", "csv").exit_code == 0
     assert (tmp_path / "radar.csv").read_text(encoding="utf-8").startswith("prior,metric,mean,std")

@@ -12,7 +12,16 @@ import torch
 from stationary.lab.experiments import paper
 from stationary.lab.experiments.uci import report as uci_report
 from stationary.lab.experiments.uci import run as uci
-from stationary.lab.experiments.uci.config import METHODS, METRICS, SECONDS, Config, configs
+from stationary.lab.experiments.uci.config import (
+    DATASETS,
+    METHODS,
+    METRICS,
+    SECONDS,
+    Config,
+    NetworkRow,
+    SVGPRow,
+    configs,
+)
 from stationary.lab.report.render import render_csv
 
 SMALL = Config(epochs=2, hidden=(20, 10), n_inducing=20, n_samples=10)
@@ -34,6 +43,18 @@ def test_every_published_number_has_its_configurations():
     assert all(sorted(of) == list(range(10)) for of in folds.values())
     assert len(set(grid)) == len(grid)
     assert {row["metric"] for row in published()} == set(uci_report.COMPARED)
+
+
+def test_methods_are_named_after_what_they_are():
+    assert METHODS["NN learnable"] == NetworkRow("learnable") and METHODS["SVGP unit"] == SVGPRow(unit=True)
+    assert METHODS["GPDNN 1e-3"].epsilon == 1e-3 and METHODS["GPDNN slow"].learning_rate == 1e-4
+    assert {type(row) for row in METHODS.values()} == set(uci.PREDICTIONS)
+    rules = {name: row.nlpd for name, row in METHODS.items()}
+    assert {name for name, rule in rules.items() if rule == "expected_nll"} == {n for n in METHODS if n[:2] == "NN"}
+
+
+def test_the_data_sets_are_those_that_there_are():
+    assert DATASETS == uci.uci.NAMES
 
 
 @pytest.mark.parametrize("method", METHODS)

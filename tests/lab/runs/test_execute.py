@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs import execute
 from stationary.lab.runs.execute import Task, run_missing
@@ -550,3 +551,24 @@ def test_ray_after_its_driver_was_killed_does_only_the_rest(fake, store, tmp_pat
     summary = run_missing(tasks, store, engine="ray", address=cluster.address)
     assert (summary.done, summary.reused) == (3, 1) and states() == ["done"] * 4
     assert not list(store.root.rglob("running.json"))
+
+
+# What a worker needs
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_worker_needs_neither_matplotlib_nor_jinja2(name):
+    """Each experiment's run.py is imported without them; one that is quick also runs, as a worker runs it."""
+    script = f"""
+        import sys
+        sys.modules.update(dict.fromkeys(("matplotlib", "jinja2", "typer", "rich")))  # refused
+        from stationary.lab.experiments import EXPERIMENTS
+        from stationary.lab.runs.execute import Task, work
+        experiment = EXPERIMENTS[{name!r}]
+        if experiment.name == "covariance":
+            (outcome,) = work((Task(experiment, experiment.config.configs("smoke")[0]),), "cpu", 1)
+            assert not outcome.error and "draws" in outcome.arrays, outcome.error
+        assert experiment.run.run
+        assert not {{"stationary.lab.report.figures", "stationary.lab.report.render"}} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)

@@ -180,7 +180,8 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
     for name, experiment in _chosen(names).items():
         problems: list[CorruptRunError] = []
         readable = {run.folder for run in store.runs(name, problems.append)}
-        known: dict[Path, str | None] = {}  # what there is to say of a run
+        known: set[Path] = set()
+        about: dict[Path, str] = {}  # what there is to say of a run
         for scale in Scale:
             configs = experiment.config.configs(scale.value)
             folders = [store.folder(name, experiment.config.VERSION, config) for config in configs]
@@ -188,13 +189,15 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
             rows.append([name, scale.value, *(states.count(state) for state in get_args(State))])
             settings = differing(configs)
             for config, folder, state in zip(configs, folders, states, strict=True):
-                known.setdefault(folder, _note(in_words(f"{name} {scale.value}", config, settings), folder, state))
-        finished = readable - set(known)
-        active = {path.parent for path in (store.root / name).glob(f"*/{RUNNING}") if running(path.parent)} - set(known)
+                if state in ("failed", "running") and folder not in known:
+                    about[folder] = _note(in_words(f"{name} {scale.value}", config, settings), folder, state)
+            known.update(folders)
+        finished = readable - known
+        active = {path.parent for path in (store.root / name).glob(f"*/{RUNNING}") if running(path.parent)} - known
         for others, what in ((finished, "finished"), (active - finished, "running")):
             if others:
                 notes.append(f"{name}: {len(others)} more {what}, of other settings or versions")
-        notes += [*filter(None, known.values()), *map(str, problems)]
+        notes += [*filter(None, about.values()), *map(str, problems)]
     foreign = [path for path in store.root.glob("[!.]*") if path.name not in EXPERIMENTS]
     notes += [f"{path}: is not the folder of an experiment; left alone" for path in sorted(foreign)]
     print_table(["experiment", "scale", *get_args(State)], rows)
@@ -202,15 +205,16 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
         say(note)
 
 
-def _note(what: str, folder: Path, state: State) -> str | None:
+def _note(what: str, folder: Path, state: State) -> str:
+    """Why a run failed, or who runs it; empty if that has just changed."""
     if state == "failed":
         with suppress(FileNotFoundError):  # it has just been run again
             last = (folder / ERROR).read_text().strip().rpartition("\n")[2]
             return f"{what} failed, {folder / ERROR}: {last}"
-    if state == "running" and (by := running(folder)):
+    elif by := running(folder):
         doubt = "" if by.here else "; whether it still runs cannot be seen from here"
         return f"{what} is running since {by.since} ({duration(by.age_s)}), process {by.pid} of {by.host}{doubt}"
-    return None
+    return ""
 
 
 @app.command()

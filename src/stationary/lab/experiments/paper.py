@@ -7,6 +7,7 @@ Nothing here needs torch.
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Literal, TypeVar
@@ -53,9 +54,13 @@ def look_up(rows: Mapping[str, T], key: str, setting: str) -> T:
     Raises:
         ValueError: nothing has this name; ``setting`` is what the error calls it.
     """
-    if key not in rows:
-        raise ValueError(f"{setting} must be one of {', '.join(rows)}; got {key!r}")
-    return rows[key]
+    if key in rows:
+        return rows[key]
+    if len(rows) > 30:
+        known = f"one of {len(rows)} names, such as {', '.join(get_close_matches(key, rows, 5, cutoff=0))}"
+    else:
+        known = f"one of {', '.join(rows)}"
+    raise ValueError(f"{setting} must be {known}; got {key!r}")
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,8 @@ def state_of(folder: Path, readable: Container[Path]) -> State:
     """
     if folder in readable:
         return "done"
+    if not folder.exists():
+        return "missing"
     if (folder / RESULT).exists():
         return "corrupt"
     return "running" if running(folder) else "failed" if (folder / ERROR).exists() else "missing"
