@@ -54,7 +54,7 @@ def test_methods_are_named_after_what_they_are():
 
 
 def test_the_data_sets_are_those_that_there_are():
-    assert DATASETS == uci.uci.NAMES
+    assert DATASETS == uci.uci.DATASETS
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -20,7 +20,7 @@ with extra("experiments"):
 
 from stationary._files import write_text
 from stationary.lab.cli.console import bad_parameters, print_table, say, warn
-from stationary.lab.cli.data import DataDir, Device, data, train_trunk
+from stationary.lab.cli.data import DataDir, Device, data, trunk
 from stationary.lab.cli.select import Choices, Selection, choices_from, select
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment, NeedsData
@@ -332,7 +332,7 @@ def archive_runs(
 
 
 app.command()(data)
-app.command("trunk")(train_trunk)
+app.command()(trunk)
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ def _download_cifar10(data_dir: Path | None) -> None:
     say(f"CIFAR-10 is in {place}, and verified")
 
 
-def train_trunk(
+def trunk(
     setting: Annotated[TrunkSetting, typer.Argument(help="paper: all ten classes; strict: the five known ones.")],
     to: Annotated[Path, typer.Option(help="The folder of the trained network.")] = Path("results/cifar10"),
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = TRUNK_EPOCHS,
@@ -93,16 +93,16 @@ def train_trunk(
     Example: stationary trunk strict --device cuda
     """
     from stationary.lab.data import cifar10
-    from stationary.lab.experiments.cifar10 import trunk
+    from stationary.lab.experiments.cifar10.trunk import TrunkRecipe, file_name, save_trunk, train_trunk
 
     with bad_parameters():
         where = execute.choose_device(device.value)
-    recipe = trunk.TrunkRecipe(TRUNK_CLASSES[setting.value], epochs, seed=seed)
-    checkpoint = to / f"{trunk.file_name(recipe.n_classes)}.checkpoint"
+    recipe = TrunkRecipe(TRUNK_CLASSES[setting.value], epochs, seed=seed)
+    checkpoint = to / f"{file_name(recipe.n_classes)}.checkpoint"
     start = time.perf_counter()
     try:
         images = cifar10.load(data_dir)
-        model, curve = trunk.train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
+        model, curve = train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
     except KeyboardInterrupt:
         warn("Stopped; the finished epochs are kept. Run the same command again to continue.")
         raise typer.Exit(1) from None
@@ -110,7 +110,7 @@ def train_trunk(
         warn(str(error))
         raise typer.Exit(1) from None
     seconds = round(time.perf_counter() - start, 3)
-    path = trunk.save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
+    path = save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
     checkpoint.unlink()
     say(f"wrote {path}, and how it was trained beside it")
 

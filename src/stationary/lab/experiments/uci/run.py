@@ -40,7 +40,7 @@ from stationary.training import Group, Training, train
 
 LEARNING_RATES = dict.fromkeys(("adult", "adult-scaled"), 5e-5) | {"covtype": 5e-4, "diabetes": 1e-4}
 LEARNING_RATES |= dict.fromkeys(("connect-4", "connect-4-codes", "connect-4-onehot"), 2e-4)
-NUS = paper.NUS | {"rbf": math.inf}
+SMOOTHNESS = paper.NUS | {"rbf": math.inf}
 LENGTHSCALE = 0.5
 CONVERGED = 50  # times the epochs, for SV-DKL to converge
 
@@ -155,13 +155,13 @@ def _swag(row: SWAGRow, given: Given) -> Iterator[Predictions]:
 
 def _svgp(row: SVGPRow, given: Given) -> Iterator[Predictions]:
     config = given.config
-    method = SVGP(NUS[config.prior], config.n_inducing, lengthscale=1.0 if row.unit else None, ard=row.ard)
+    method = SVGP(SMOOTHNESS[config.prior], config.n_inducing, lengthscale=1.0 if row.unit else None, ard=row.ard)
     return _gp(given, method, given.training(loss="own", learning_rate=0.01, milestones=()))
 
 
 def _gpdnn(row: GPDNNRow, given: Given) -> Iterator[Predictions]:
     config = given.config
-    method = GPDNN(NUS[config.prior], config.hidden[-1], row.epsilon, config.hidden)
+    method = GPDNN(SMOOTHNESS[config.prior], config.hidden[-1], row.epsilon, config.hidden)
     rate = row.learning_rate
     return _gp(given, method, given.training(loss="own", learning_rate=rate, milestones=()))
 
@@ -179,7 +179,7 @@ def _svdkl(row: SVDKLRow, given: Given) -> Iterator[Predictions]:
         epochs=longer * config.epochs,
         milestones=(10 * longer, 15 * longer),
     )
-    return _gp(given, SVDKL(NUS[config.prior], max(8, config.hidden[-1]), config.hidden), training)
+    return _gp(given, SVDKL(SMOOTHNESS[config.prior], max(8, config.hidden[-1]), config.hidden), training)
 
 
 def _gp(given: Given, method: Any, training: Training) -> Iterator[Predictions]:
