@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Literal
@@ -553,7 +553,7 @@ def test_report_without_a_scale_takes_what_is_there(run, fakes, tmp_path):
     run("run", "good", "--scale", "paper")
     paper = run("report")
     assert paper.exit_code == 0 and "seeds [5]" in (tmp_path / "report.html").read_text()
-    assert "good: the results of the scale paper, since demo has none of what was chosen" in lines(paper)
+    assert "good: the results of the scale paper, since demo has not what was asked for" in lines(paper)
     run("run", "good", "--scale", "demo")
     assert "of the scale" not in run("report").output and "seeds [1, 2]" in (tmp_path / "report.html").read_text()
 
@@ -563,6 +563,15 @@ def test_report_without_a_scale_takes_smoke_if_nothing_else_is_there(run, tmp_pa
     report = run("report", "--format", "md")
     assert report.exit_code == 0 and "covariance: the results of the scale smoke" in report.output
     assert "Monte Carlo over 1,000 units" in (tmp_path / "report.md").read_text()
+
+
+def test_numbers_of_a_selection_are_beside_those_of_all(run, grid, tmp_path, monkeypatch):
+    section = replace(report_of([]), records=({"seed": 1},))
+    monkeypatch.setattr(grid.report, "report", lambda results: section)
+    run("run", "grid")
+    run("report", "grid", "--format", "csv")
+    run("report", "grid", "--format", "csv", "--dataset", "small")
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["grid-small.csv", "grid.csv"]
 
 
 def test_report_of_a_selection_leaves_the_full_one(run, fakes, tmp_path):

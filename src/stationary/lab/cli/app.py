@@ -263,7 +263,11 @@ def report(
         warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
         raise typer.Exit(1)
     if form is Format.csv:
-        texts = {out / f"{name}.csv": render.render_csv(section) for name, section in named.items() if section.records}
+        records = {name: section for name, section in named.items() if section.records}
+        texts = {
+            out / f"{_file_name([name], choices, settings)}.csv": render.render_csv(section)
+            for name, section in records.items()
+        }
         for path, text in texts.items():
             write_text(path, text)
         say(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
@@ -271,24 +275,23 @@ def report(
     for section in sections:
         for figure_name, figure in section.figures.items():
             save_figure(out / "figures" / figure_name, figure)
-    path = out / _file_name(names, choices, settings)
     if form is Format.html:
-        path, text = path.with_name(f"{path.name}.html"), render.render_html(sections, environments)
+        ending, text = "html", render.render_html(sections, environments)
     elif form is Format.md:
-        path, text = path.with_name(f"{path.name}.md"), render.render_markdown(sections)
+        ending, text = "md", render.render_markdown(sections)
     else:
-        path, text = path.with_name(f"{path.name}.tex"), render.render_latex(sections)
-    write_text(path, text)
+        ending, text = "tex", render.render_latex(sections)
+    path = write_text(out / f"{_file_name(['report', *(names or ())], choices, settings)}.{ending}", text)
     say(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))
     raise typer.Exit(1 if failed else 0)
 
 
-def _file_name(names: Sequence[str] | None, choices: Choices, settings: Sequence[str] | None) -> str:
-    """Without its ending: "report" of everything; of a selection with what was selected, so that both can stay."""
-    words = [*(names or ()), *(value for wanted in choices.values() for value in wanted), *(settings or ())]
-    return re.sub(r"[^\w.]+", "-", "-".join(["report", *words]))
+def _file_name(words: Sequence[str], choices: Choices, settings: Sequence[str] | None) -> str:
+    """Without its ending; with what was selected, so that the file of a selection does not replace that of all."""
+    chosen = [value for wanted in choices.values() for value in wanted]
+    return re.sub(r"[^\w.]+", "-", "-".join([*words, *chosen, *(settings or ())]))
 
 
 @app.command()
@@ -376,7 +379,7 @@ def _reported(
         others = [_selection_of(name, other, choices, settings) for other in (Scale.demo, Scale.paper, Scale.smoke)]
         found = [one for one in (selection, *filter(None, others)) if _has_results(name, one, store)]
         if found and found[0].scale != Scale.demo.value:
-            say(f"{name}: the results of the scale {found[0].scale}, since demo has none of what was chosen")
+            say(f"{name}: the results of the scale {found[0].scale}, since demo has not what was asked for")
         selected[name] = (found or [selection])[0]
     return selected
 
