@@ -23,7 +23,8 @@ from stationary import predict
 from stationary.lab.baselines import GPDNN, SVGP, likelihoods
 from stationary.lab.baselines.sparse import SparseGP
 from stationary.lab.data.split import Split
-from stationary.lab.experiments import uci
+from stationary.lab.experiments.uci import run as uci
+from stationary.lab.experiments.uci.config import Config
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.training import train
@@ -84,9 +85,9 @@ def areas(probs: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
 def measured(variant: Variant, splits: list[Split], device: str) -> list[dict[str, Any]]:
     likelihoods.KEPT = variant.kept
-    config = uci.Config("covtype", folds=FOLDS)
-    task = uci.Task(config, splits, uci.Clock(device))
-    training = task.training(loss="own", learning_rate=variant.rate, milestones=variant.milestones)
+    config = Config("covtype", folds=FOLDS)
+    given = uci.Given(config, splits, uci.Clock(device))
+    training = given.training(loss="own", learning_rate=variant.rate, milestones=variant.milestones)
     held_out, x, y = [], [], []
     for split in splits:
         columns = variant.columns(split.x_train)

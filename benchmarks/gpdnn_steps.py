@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from stationary.lab.data.split import Split
-from stationary.lab.experiments import uci
+from stationary.lab.experiments.uci import run as uci
+from stationary.lab.experiments.uci.config import METHODS, Config
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 
@@ -37,9 +38,9 @@ def main() -> None:
     results = {}
     for prior in ("matern12", "matern32"):
         for epochs in EPOCHS:
-            config = uci.Config("diabetes", "GPDNN", prior, FOLDS, epochs=epochs)
-            folds = list(uci.METHODS["GPDNN"](uci.Task(config, splits, uci.Clock("cpu"))))
-            found = uci._evaluate("GPDNN", folds, splits)
+            config = Config("diabetes", "GPDNN", prior, FOLDS, epochs=epochs)
+            folds = list(uci.predictions_of(uci.Given(config, splits, uci.Clock("cpu"))))
+            found = uci._evaluate(METHODS["GPDNN"].nlpd, "GPDNN", folds, splits)
             means = {metric: float(np.mean([fold[metric] for fold in found])) for metric in ("NLPD", "ACC", "AUC")}
             results[f"{prior}, {STEPS_AN_EPOCH * epochs} steps"] = means
             print(prior, STEPS_AN_EPOCH * epochs, {metric: round(value, 3) for metric, value in means.items()})

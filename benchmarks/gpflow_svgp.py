@@ -30,7 +30,7 @@ def export(path: Path) -> None:
     import torch
 
     from stationary.lab.baselines import SVGP
-    from stationary.lab.experiments import uci
+    from stationary.lab.experiments.uci import run as uci
     from stationary.lab.runs.provenance import environment
 
     (split,) = uci._splits("covtype", 10, 0, (0,), "cpu")

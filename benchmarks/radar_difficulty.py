@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from stationary.lab.data.radar import EmitterLibrary
-from stationary.lab.experiments import radar
+from stationary.lab.experiments.radar import run as radar
+from stationary.lab.experiments.radar.config import Config
 from stationary.lab.models.radar_cnn import SCALARS
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
@@ -32,7 +33,7 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 
 
 def measured(size: float, device: str) -> dict[str, Any]:
-    config = radar.Config("relu", spread=size, error=size)
+    config = Config("relu", spread=size, error=size)
     library = EmitterLibrary.generate(config.n_emitters, config.n_modes, spread=size, error=size)
     training = library.simulate(config.samples_per_mode, seed=radar.TRAINING)
     validation = library.draw(SAMPLES, seed=radar.VALIDATION)

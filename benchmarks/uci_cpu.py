@@ -36,8 +36,9 @@ from torch.nn import functional as F
 from stationary import metrics
 from stationary.inference import MCDropout, predict
 from stationary.lab.data import Split, uci
-from stationary.lab.experiments import paper
-from stationary.lab.experiments.uci import LEARNING_RATES, LENGTHSCALE
+from stationary.lab.experiments import networks
+from stationary.lab.experiments.paper import Prior
+from stationary.lab.experiments.uci.run import LEARNING_RATES, LENGTHSCALE
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.nn import MLP
@@ -148,7 +149,7 @@ def measure(split: Split, seed: int, epochs: int, times: Times) -> dict[str, Sco
         started = time.perf_counter()
 
     def build() -> nn.Module:
-        activation = paper.activation("matern32", LENGTHSCALE, code_scale=True)
+        activation = networks.activation(Prior("matern32"), LENGTHSCALE, code_scale=True)
         return MLP(split.n_features, split.n_classes, hidden=HIDDEN, activation=activation)
 
     def others(*_: object) -> None:

@@ -18,10 +18,10 @@ EXTRAS = {  # what needs an extra says which
 }
 FILES = {  # what is not Python comes along: its name, and what it holds
     "py.typed": None,
-    "report.html.jinja": "<html",
+    "lab/report/report.html.jinja": "<html",
     "explorer/page.html": "<html",
-    "experiments/paper_tables.csv": ",",
-    "data/files/README.md": "Banana",
+    "lab/experiments/paper_tables.csv": ",",
+    "lab/data/files/README.md": "Banana",
 }
 
 
@@ -65,7 +65,7 @@ def brings_its_files() -> None:
     for name, part in FILES.items():
         assert part is None or part in (package / name).read_text(encoding="utf-8"), name
         assert (package / name).is_file(), name
-    tables = sorted(entry.name for entry in (package / "data/files").iterdir() if entry.name.endswith(".csv.xz"))
+    tables = sorted(entry.name for entry in (package / "lab/data/files").iterdir() if entry.name.endswith(".csv.xz"))
     assert tables == ["adult.csv.xz", "banana.csv.xz", "connect-4.csv.xz", "diabetes.csv.xz"], tables
 
 

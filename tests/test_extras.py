@@ -45,6 +45,13 @@ def test_the_command_line_says_what_it_lacks_in_one_line(monkeypatch):
     assert "stationary" in str(stopped.value) and "\n" not in str(stopped.value)
 
 
+def test_a_command_says_what_it_lacks_in_one_line(tmp_path):
+    hidden = "import sys; sys.modules.update(matplotlib=None); from stationary import __main__;"
+    script = f"{hidden} sys.argv[1:] = ['report', '--out', {str(tmp_path)!r}]; __main__.main()"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 1 and run.stderr.count("\n") == 1 and "stationary[experiments]" in run.stderr
+
+
 def test_the_module_is_the_command_line(monkeypatch):
     called = []
     monkeypatch.setattr(cli, "main", lambda: called.append(True))

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from stationary.lab.experiments import cifar10_report, paper, uci_report
+from stationary.lab.experiments import paper
+from stationary.lab.experiments.cifar10 import report as cifar10_report
+from stationary.lab.experiments.uci import report as uci_report
 from stationary.lab.report.content import Measured
 
 ROOT = Path(__file__).parents[2]

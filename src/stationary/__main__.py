@@ -6,9 +6,10 @@ import sys
 def main() -> None:
     try:
         from stationary.lab.cli import app as cli
-    except ImportError as error:
+
+        cli.main()
+    except ImportError as error:  # a command imports what it needs when it runs
         sys.exit(str(error))
-    cli.main()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def test_snippet(page, code, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for options, named in snippets_of(page):
         if title := re.search('title="(.+?)"', options):
+            (tmp_path / title[1]).parent.mkdir(exist_ok=True)
             (tmp_path / title[1]).write_text(named, encoding="utf-8")
     exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-INTERNAL = ("cli", "experiments", "fused", "lockstep", "progress", "replay")  # no promise to a user
+INTERNAL = ("lab",)  # no promise to a user
 UNTYPED = ("gp", "estimators")  # their base classes come from GPyTorch and scikit-learn, which have no types
 MISSING = "missing type annotation"
 

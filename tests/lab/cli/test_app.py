@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Literal
@@ -22,7 +22,9 @@ from stationary.lab.cli import console, progress
 from stationary.lab.cli import data as cli_data
 from stationary.lab.cli import select as selection
 from stationary.lab.data import cifar10
-from stationary.lab.experiments import EXPERIMENTS, trunk
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.base import Experiment
+from stationary.lab.experiments.cifar10 import trunk
 from stationary.lab.report.content import Section
 from stationary.lab.runs.execute import Outcome, Task
 from stationary.lab.runs.store import RunStore
@@ -50,17 +52,24 @@ def fakes(monkeypatch):
     """Two experiments instead of the real ones: ``good`` has two configurations; ``bad`` fails at its second."""
     modules = {}
     for name in ("good", "bad"):
-        module = modules[name] = ModuleType(f"fake_{name}")
-        module.TITLE, module.VERSION, module.Config = f"The {name} one", 1, Config
+        module = modules[name] = ModuleType(name)
+        module.TITLE, module.VERSION, module.Config, module.LOCKSTEP = f"The {name} one", 1, Config, None
+        module.REPRODUCES, module.DURATION = "Fig. 0", {"smoke": "no time", "demo": "", "paper": ""}
         module.configs = lambda scale: [
             Config(seed) for seed in {"smoke": (0, 1), "demo": (1, 2), "paper": (5,)}[scale]
         ]
         module.run = run_bad if name == "bad" else run_good
         module.report = report_of
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    modules["good"].REPRODUCES, modules["good"].DURATION = "Fig. 0", {"smoke": "no time"}
-    monkeypatch.setattr(cli, "EXPERIMENTS", modules)
+        as_experiment(module, monkeypatch)
     return modules
+
+
+def as_experiment(module, monkeypatch):
+    """One module as all three files of an experiment, which the command line then knows."""
+    for file in ("config", "run", "report"):
+        monkeypatch.setitem(sys.modules, f"{module.__name__}.{file}", module)
+    known = {name: experiment for name, experiment in cli.EXPERIMENTS.items() if name not in EXPERIMENTS}
+    monkeypatch.setattr(cli, "EXPERIMENTS", known | {module.__name__: Experiment(module.__name__)})
 
 
 def run_good(config, device):
@@ -187,7 +196,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_time_left(fakes, monkeypatch, tmp
     ],
 )
 def test_set_changes_every_configuration(fakes, setting, field, value):
-    configs = selection.changed("good", fakes["good"], [Config(0), Config(1)], [setting])
+    configs = selection.changed(Experiment("good"), [Config(0), Config(1)], [setting])
     assert [getattr(config, field) for config in configs] == [value] * len(configs)
     assert len(configs) == (1 if field == "seed" else 2), "configurations that become equal are one"
     assert type(getattr(configs[0], field)) is type(value)
@@ -220,7 +229,7 @@ def test_set_stores_beside_and_reports_alone(run, fakes, tmp_path):
     assert "--scale smoke --out" in result.output and "--set seed=7" in result.output
     assert "good: 1 more finished, of other settings or versions" in lines(run("status", "good"))
     assert run("report", "good", "--scale", "smoke", "--set", "seed=7").exit_code == 0
-    assert "seeds [7]" in (tmp_path / "report.html").read_text()
+    assert "seeds [7]" in (tmp_path / "report-good-seed-7.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -278,7 +287,7 @@ def test_errors_of_those_that_fail_together_are_shown_once(run, fakes, monkeypat
 
 def test_runs_in_lockstep_count_their_share_of_the_time(capsys, monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
-    tasks = [Task("parts", "", Config(seed)) for seed in range(4)]
+    tasks = [Task(Experiment("parts"), Config(seed)) for seed in range(4)]
     watch = progress.Watch(tasks, {})
     watch.start = 0.0
     for task in tasks[:3]:
@@ -372,12 +381,13 @@ CELLS = {
 @pytest.fixture
 def grid(fakes, monkeypatch):
     """A third experiment, with data sets, methods and priors."""
-    module = fakes["grid"] = ModuleType("fake_grid")
+    module = fakes["grid"] = ModuleType("grid")
     module.TITLE, module.VERSION, module.Config, module.configs = "Grid", 1, Cell, CELLS.get
     module.run = lambda config, device: {"seed": np.array(config.epochs)}
-    module.report, module.DURATION = report_of, {"demo": "a moment", "paper": "a day"}
-    monkeypatch.setitem(sys.modules, "fake_grid", module)
-    return module
+    module.report, module.DURATION = report_of, {"smoke": "no time", "demo": "a moment", "paper": "a day"}
+    module.REPRODUCES, module.LOCKSTEP = "Fig. 1", None
+    as_experiment(module, monkeypatch)
+    return Experiment("grid")
 
 
 def chosen(grid, scale, *settings, **options):
@@ -454,7 +464,7 @@ def test_without_names_choices_leave_out_what_they_do_not_apply_to(run, grid, tm
     assert lines(result)[-1] == f"next: stationary report {again}"
     report = run("report", *options)
     assert report.exit_code == 0 and "results are there" not in report.output
-    assert f"seeds {[3] * 8}" in (tmp_path / "report.html").read_text()
+    assert f"seeds {[3] * 8}" in (tmp_path / "report-small-large-nn-gp-epochs-3.html").read_text()
     nothing = run("report", "grid", "--dataset", "small")
     assert nothing.exit_code == 1 and f"first: stationary run grid --out {tmp_path} --dataset small" in nothing.output
 
@@ -463,7 +473,7 @@ def test_the_time_that_is_said_is_that_of_the_scale(run, grid, monkeypatch):
     def fails(config, device):
         raise ValueError("so that no time is known")
 
-    monkeypatch.setattr(grid, "run", fails)
+    monkeypatch.setattr(grid.run, "run", fails)
     assert "grid takes a moment" in run("run", "grid", "--dataset", "small").output
     assert "grid takes a day" in run("run", "grid", "--dataset", "all").output
 
@@ -537,11 +547,46 @@ def test_report_of_what_is_there(run, fakes, tmp_path, monkeypatch):
         assert (tmp_path / "figures" / f"a_figure.{kind}").exists()
 
 
-@pytest.mark.parametrize(("form", "name"), [("md", "report.md"), ("latex", "report.tex")])
+def test_report_without_a_scale_takes_what_is_there(run, fakes, tmp_path):
+    nothing = run("report")
+    assert nothing.exit_code == 1 and f"first: stationary run --out {tmp_path}" in nothing.output
+    run("run", "good", "--scale", "paper")
+    paper = run("report")
+    assert paper.exit_code == 0 and "seeds [5]" in (tmp_path / "report.html").read_text()
+    assert "good: the results of the scale paper, since demo has not what was asked for" in lines(paper)
+    run("run", "good", "--scale", "demo")
+    assert "of the scale" not in run("report").output and "seeds [1, 2]" in (tmp_path / "report.html").read_text()
+
+
+def test_report_without_a_scale_takes_smoke_if_nothing_else_is_there(run, tmp_path):
+    run("run", "covariance", "--scale", "smoke")
+    report = run("report", "--format", "md")
+    assert report.exit_code == 0 and "covariance: the results of the scale smoke" in report.output
+    assert "Monte Carlo over 1,000 units" in (tmp_path / "report.md").read_text()
+
+
+def test_numbers_of_a_selection_are_beside_those_of_all(run, grid, tmp_path, monkeypatch):
+    section = replace(report_of([]), records=({"seed": 1},))
+    monkeypatch.setattr(grid.report, "report", lambda results: section)
+    run("run", "grid")
+    run("report", "grid", "--format", "csv")
+    run("report", "grid", "--format", "csv", "--dataset", "small")
+    assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["grid-small.csv", "grid.csv"]
+
+
+def test_report_of_a_selection_leaves_the_full_one(run, fakes, tmp_path):
+    run("run", "--scale", "demo")
+    run("report")
+    full = (tmp_path / "report.html").read_text()
+    assert "report-good.html" in run("report", "good").output
+    assert (tmp_path / "report.html").read_text() == full != (tmp_path / "report-good.html").read_text()
+
+
+@pytest.mark.parametrize(("form", "name"), [("md", "report-good.md"), ("latex", "report-good.tex")])
 def test_report_formats(run, fakes, tmp_path, form, name):
     run("run", "good", "--scale", "smoke")
     assert run("report", "good", "--scale", "smoke", "--format", form).exit_code == 0
-    assert (tmp_path / name).exists() and not (tmp_path / "report.html").exists()
+    assert (tmp_path / name).exists() and not list(tmp_path.glob("*.html"))
 
 
 def test_a_section_that_fails_leaves_the_others(run, fakes, tmp_path, monkeypatch):
@@ -597,7 +642,7 @@ def test_trunk_writes_weights_and_how_they_came_about(train, tmp_path, setting, 
     assert [line.split(",")[0] for line in lines(result)[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
     assert lines(result)[3] == f"wrote {folder / name}.safetensors, and how it was trained beside it"
     about = json.loads((folder / f"{name}.json").read_text())
-    assert about["recipe"] == asdict(trunk.Recipe(n_classes, epochs=3, seed=7)) and len(about["curve"]) == 3
+    assert about["recipe"] == asdict(trunk.TrunkRecipe(n_classes, epochs=3, seed=7)) and len(about["curve"]) == 3
     assert about["environment"]["device"] == "cpu" and about["environment"]["wall_s"] > 0
     last = about["curve"][-1]
     assert lines(result)[2] == f"epoch 3, loss {last['loss']:.4g}, test accuracy {last['test accuracy']:.4g}"
@@ -669,10 +714,10 @@ def test_bad_arguments_of_trunk(train, arguments, message):
 def test_every_experiment_keeps_the_contract(name, tmp_path):
     experiment, store = EXPERIMENTS[name], RunStore(tmp_path)
     for scale in cli.Scale:
-        configs = experiment.configs(scale.value)
-        assert configs == selection.changed(name, experiment, configs, []), "no configuration is there twice"
-        assert len({store.folder(name, experiment.VERSION, config) for config in configs}) == len(configs)
-    assert set(getattr(experiment, "DURATION", {})) <= {scale.value for scale in cli.Scale}
+        configs = experiment.config.configs(scale.value)
+        assert configs == selection.changed(experiment, configs, []), "no configuration is there twice"
+        assert len({store.folder(name, experiment.config.VERSION, config) for config in configs}) == len(configs)
+    assert set(experiment.config.DURATION) == {scale.value for scale in cli.Scale}
 
 
 @pytest.mark.chromium

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.preprocessing import StandardScaler
 
 import stationary.lab.data.files
-from stationary.lab.data import Split, banana, cache, toy_regression, uci
+from stationary.lab.data import banana, cache, toy_regression, uci
 
 SHA256 = {  # of the uncompressed tables
     "banana": "4cfb5e17a272bd100d438597d5ac9cff351fc680863143927ee9a5cf67e51c98",
@@ -158,7 +159,7 @@ def test_scaling_is_accurate_and_leaves_other_columns_alone():
     x[:, 1] = 0.1  # constant, and not a float32
     x[:, 2:4] = (x[:, 2:4] > 0).float()
     numeric = torch.tensor([True, True, True, False, True])
-    table = uci.Table(x, torch.zeros(20_000, dtype=torch.long), numeric, tuple("abcde"), ("0",))
+    table = uci.Tabular(x, torch.zeros(20_000, dtype=torch.long), numeric, tuple("abcde"), ("0",))
     rows = torch.randperm(20_000, generator=generator)[:17_000]
     mean, std = table.scaling(rows)
     exact = x[rows].double().numpy()
@@ -171,14 +172,18 @@ def test_scaling_is_accurate_and_leaves_other_columns_alone():
 
 
 @pytest.mark.parametrize("name", ["diabetes", "adult", "connect-4-onehot"])
-def test_scaling_agrees_with_the_standardisation_of_splits(name):
+def test_splits_are_standardised_as_scikit_learn_does_it(name):
+    """Numeric columns, by their training rows; a column that is constant there is only shifted."""
     table = uci.load(name)
     train, test = table.fold_rows(5)[2]
-    plain = Split(table.x[train], table.y[train], table.x[test], table.y[test], table.feature_names, table.class_names)
-    standardized = plain.standardized(table.numeric) if table.numeric.any() else plain
-    mean, std = table.scaling(train)
-    torch.testing.assert_close((plain.x_train - mean) / std, standardized.x_train, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(table.split(train, test).x_test, standardized.x_test, rtol=1e-5, atol=1e-5)
+    x_train, x_test = table.x[train].clone(), table.x[test].clone()
+    if table.numeric.any():
+        scaler = StandardScaler().fit(x_train[:, table.numeric].double())
+        for x in (x_train, x_test):
+            x[:, table.numeric] = torch.from_numpy(scaler.transform(x[:, table.numeric].double())).float()
+    split = table.split(train, test)
+    torch.testing.assert_close(split.x_train, x_train, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(split.x_test, x_test, rtol=1e-5, atol=1e-5)
     assert torch.equal(table.split(train.numpy(), test.numpy()).x_test, table.split(train, test).x_test)
 
 
@@ -199,8 +204,9 @@ def test_folds_on_a_gpu_are_those_on_the_cpu(diabetes):
 
 
 def test_constant_columns_and_unknown_names():
-    x = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
-    split = Split(x, torch.tensor([0, 1]), x + 1, torch.tensor([0, 1]), ("a", "b"), ("0", "1")).standardized()
+    x, y = torch.tensor([[1.0, 5.0], [3.0, 5.0], [2.0, 6.0], [4.0, 6.0]]), torch.tensor([0, 1, 0, 1])
+    table = uci.Tabular(x, y, torch.tensor([True, True]), ("a", "b"), ("0", "1"))
+    split = table.split(torch.tensor([0, 1]), torch.tensor([2, 3]))
     assert split.x_train.tolist() == [[-1.0, 0.0], [1.0, 0.0]] and split.x_test.tolist() == [[0.0, 1.0], [2.0, 1.0]]
     assert split.to("cpu").x_train.device.type == "cpu"
     with pytest.raises(ValueError, match="name must be one of diabetes, adult"):
@@ -216,7 +222,7 @@ def test_covtype_is_expected_to_be_the_whole_data_set():
     n_features, counts = uci.EXPECTED["covtype"]
     assert n_features == 54 == len(set(uci.COVTYPE_FEATURES)) and sum(counts.values()) == 581_012
     assert list(counts.values()) == [211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510]
-    assert {name.split("-")[0] for name in uci.NAMES} == {"diabetes", "adult", "connect", "covtype"}
+    assert {name.split("-")[0] for name in uci.DATASETS} == {"diabetes", "adult", "connect", "covtype"}
 
 
 @pytest.fixture

@@ -3,10 +3,16 @@
 import numpy as np
 import pytest
 
-from stationary.lab.experiments import EXPERIMENTS, covariance, far_from_data
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.covariance import config as covariance_config
+from stationary.lab.experiments.covariance import report as covariance_report
+from stationary.lab.experiments.covariance import run as covariance
+from stationary.lab.experiments.far_from_data import config as far_config
+from stationary.lab.experiments.far_from_data import report as far_report
+from stationary.lab.experiments.far_from_data import run as far_from_data
 from stationary.lab.report.content import Section
+from stationary.lab.report.figures import save_figure
 from stationary.lab.report.render import render_html, render_latex, render_markdown
-from stationary.lab.runs.store import save_figure
 
 SCALES = ("smoke", "demo", "paper")
 
@@ -14,26 +20,26 @@ SCALES = ("smoke", "demo", "paper")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_says_what_it_is(name):
     experiment = EXPERIMENTS[name]
-    assert experiment.TITLE and experiment.REPRODUCES and experiment.VERSION >= 1
-    assert tuple(experiment.DURATION) == SCALES
+    assert experiment.config.TITLE and experiment.config.REPRODUCES and experiment.config.VERSION >= 1
+    assert tuple(experiment.config.DURATION) == SCALES
     for scale in SCALES:
-        configs = experiment.configs(scale)
+        configs = experiment.config.configs(scale)
         assert len(set(configs)) == len(configs) >= 1, "each configuration is hashable, and another one"
-        assert all(isinstance(config, experiment.Config) for config in configs)
+        assert all(isinstance(config, experiment.config.Config) for config in configs)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_runs_and_reports(name, tmp_path):
     experiment = EXPERIMENTS[name]
-    results = [(config, experiment.run(config, "cpu")) for config in experiment.configs("smoke")]
+    results = [(config, experiment.run.run(config, "cpu")) for config in experiment.config.configs("smoke")]
     config, first = results[0]
-    again = experiment.run(config)
+    again = experiment.run.run(config)
     assert first.keys() == again.keys()
     same = [np.array_equal(first[key], again[key]) for key in first if not key.startswith("seconds")]
     assert all(same), "same seed, same numbers"
     for _, arrays in results:
         assert not any(np.isnan(value).any() for value in arrays.values() if value.dtype.kind == "f")
-    section = experiment.report(results)
+    section = experiment.report.report(results)
     assert isinstance(section, Section) and section.paper and section.ours
     assert section.figures.keys() == section.captions.keys() and section.tables
     for figure_name, figure in section.figures.items():
@@ -46,7 +52,7 @@ def test_runs_and_reports(name, tmp_path):
 
 
 def test_monte_carlo_covariance_agrees_with_the_integral():
-    results = covariance.run(covariance.Config(n_points=31))
+    results = covariance.run(covariance_config.Config(n_points=31))
     for weights in ("binary", "gaussian"):
         exact, error = results[f"{weights}_exact"], results[f"{weights}_standard_error"]
         z = (results[f"{weights}_monte_carlo"] - exact) / (error + 1e-12)
@@ -54,37 +60,37 @@ def test_monte_carlo_covariance_agrees_with_the_integral():
 
 
 def test_gram_matrix_has_the_covariance_as_its_middle_row():
-    results = covariance.run(covariance.Config(n_points=31, n_gram=31))
+    results = covariance.run(covariance_config.Config(n_points=31, n_gram=31))
     for i in range(3):
         np.testing.assert_allclose(results["gram"][i, 15], results["binary_exact"][i], rtol=1e-9)
 
 
 def test_draws_of_networks_and_of_the_process_have_the_same_variance():
-    config = covariance.Config(n_points=21, n_draws=300, widths=(200,))
+    config = covariance_config.Config(n_points=21, n_draws=300, widths=(200,))
     draws = covariance.run(config)["draws"]  # (nu, width or process, draw, x)
     network, process = draws[:, 0].var(axis=(1, 2)), draws[:, 1].var(axis=(1, 2))
     np.testing.assert_allclose(network, process, rtol=0.3)
 
 
 def test_covariance_report_judges_by_the_numbers():
-    (config,) = covariance.configs("smoke")
+    (config,) = covariance_config.configs("smoke")
     arrays = covariance.run(config)
-    good = covariance.report([(config, arrays)])
+    good = covariance_report.report([(config, arrays)])
     assert "kernels agree" in good.ours and "The kernel decays" in good.ours
     at_half = np.isclose(arrays["x"], 0.5)
     assert good.tables[0].rows[0][3] == pytest.approx(arrays["binary_exact"][0, at_half].item())
     shifted = arrays | {"binary_monte_carlo": arrays["binary_monte_carlo"] + 10 * arrays["binary_standard_error"]}
-    assert "do not agree" in covariance.report([(config, shifted)]).ours
+    assert "do not agree" in covariance_report.report([(config, shifted)]).ours
     flat = arrays | {"gram": np.ones_like(arrays["gram"])}
-    assert "does not decay" in covariance.report([(config, flat)]).ours
+    assert "does not decay" in covariance_report.report([(config, flat)]).ours
 
 
 # Far from the data
 
 
 def test_far_from_the_data_matern_returns_to_one_half_and_relu_does_not():
-    (config,) = far_from_data.configs("paper")
-    results = far_from_data.run(far_from_data.Config(**{**config.__dict__, "n_members": 2, "epochs": 600}))
+    (config,) = far_config.configs("paper")
+    results = far_from_data.run(far_config.Config(**{**config.__dict__, "n_members": 2, "epochs": 600}))
     far = np.abs(results["grid"]) > 9
     confidence = {name: np.maximum(results[name], 1 - results[name])[:, far].mean() for name in ("relu", "matern")}
     assert confidence["relu"] > 0.95
@@ -92,13 +98,13 @@ def test_far_from_the_data_matern_returns_to_one_half_and_relu_does_not():
 
 
 def test_far_from_data_report_judges_by_the_numbers():
-    (config,) = far_from_data.configs("smoke")
+    (config,) = far_config.configs("smoke")
     grid = np.linspace(-10, 10, 41)
     arrays = {"x": np.array([-2.0, 2.0]), "y": np.array([0, 1]), "grid": grid}
     sure, unsure = np.full((2, 41), 0.01), np.where(abs(grid) > 9, 0.6, 0.9) * np.ones((2, 1))
-    section = far_from_data.report([(config, arrays | {"relu": sure, "matern": unsure})])
+    section = far_report.report([(config, arrays | {"relu": sure, "matern": unsure})])
     assert section.ours.startswith("The claim holds.") and "0.990" in section.ours and "0.600" in section.ours
     (_, near, far) = section.tables[0].rows[1]
     assert (near.mean, far.mean, far.std) == pytest.approx((0.9, 0.6, 0))
-    swapped = far_from_data.report([(config, arrays | {"relu": unsure, "matern": sure})])
+    swapped = far_report.report([(config, arrays | {"relu": unsure, "matern": sure})])
     assert swapped.ours.startswith("The claim does not hold")

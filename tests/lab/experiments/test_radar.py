@@ -18,8 +18,10 @@ import stationary as st
 from stationary.lab.cli import app as cli
 from stationary.lab.data import radar
 from stationary.lab.data.radar import PATTERNS, EmitterLibrary, Pulses
-from stationary.lab.experiments import paper, radar_report
-from stationary.lab.experiments import radar as experiment
+from stationary.lab.experiments import networks, paper
+from stationary.lab.experiments.radar import config as settings
+from stationary.lab.experiments.radar import report as radar_report
+from stationary.lab.experiments.radar import run as experiment
 from stationary.lab.models import RadarCNN
 from stationary.training import Training, train
 
@@ -496,7 +498,7 @@ def test_inputs_of_a_wrong_shape_are_named(shape):
 
 # The experiment
 
-TINY = experiment.Config(n_emitters=5, n_modes=2, samples_per_mode=1, n_test=150, epochs=4, n_samples=5)
+TINY = settings.Config(n_emitters=5, n_modes=2, samples_per_mode=1, n_test=150, epochs=4, n_samples=5)
 ROWS = {
     ("matern52", "NN"): {"matern52", "matern52 restored"},
     ("relu", "NN"): {"relu"},
@@ -509,7 +511,7 @@ QUANTITIES |= {f"{m} {g}{s}" for m in ("AUROC", "FPR95") for g in ("similar", "d
 QUANTITIES |= {
     f"{name} {group}"
     for name in ("entropy", "mean entropy", "mean mutual information", "example")
-    for group in experiment.GROUPS
+    for group in settings.GROUPS
 }
 
 
@@ -541,31 +543,31 @@ def data(double):
     training = library.simulate(1, 11, seed=1)
     known = library.draw(150, seed=3)
     unknown = library.similar(5, 4).draw(150, seed=4), library.different(5, 5).draw(150, seed=5)
-    return (training.inputs(), training.targets()), dict(zip(experiment.GROUPS, (known, *unknown), strict=True))
+    return (training.inputs(), training.targets()), dict(zip(settings.GROUPS, (known, *unknown), strict=True))
 
 
 @pytest.mark.parametrize("scale", ["smoke", "demo", "paper"])
 def test_configurations(scale):
-    grid = experiment.configs(scale)
+    grid = settings.configs(scale)
     assert len(set(grid)) == len(grid)
     assert all(len(config.seeds) == 1 for config in grid)
     assert list(dict.fromkeys(config.prior for config in grid))[:2] == ["relu", "matern52"]
-    assert {config.method for config in grid} <= experiment.METHODS.keys()
+    assert {config.method for config in grid} <= experiment.BY_METHOD.keys()
     for config in grid:
         model = experiment.build(config)
         assert model.head.out_features == config.n_emitters and model.head.dropout.p == config.dropout
 
 
 def test_configurations_of_the_paper():
-    grid = experiment.configs("paper")
+    grid = settings.configs("paper")
     seeds = {}
     for config in grid:
-        assert config == experiment.Config(config.prior, config.method, config.seeds), "all else is as it is given"
+        assert config == settings.Config(config.prior, config.method, config.seeds), "all else is as it is given"
         seeds.setdefault((config.prior, config.method), []).extend(config.seeds)
     assert all(of == list(range(5)) for of in seeds.values())
     assert list(seeds)[:2] == [("relu", "NN"), ("matern52", "NN")]
-    assert {(prior, method) for prior in ("relu", "matern52") for method in experiment.METHODS} <= seeds.keys()
-    config = experiment.Config()
+    assert {(prior, method) for prior in ("relu", "matern52") for method in experiment.BY_METHOD} <= seeds.keys()
+    config = settings.Config()
     assert (config.n_emitters, config.n_modes, config.samples_per_mode, config.n_test) == (100, 10, 5, 10_000)
     assert (config.epochs, config.batch_size, config.learning_rate, config.dropout) == (7, 50, 0.01, 0.2)
     assert (config.n_samples, config.lengthscale, experiment.ENSEMBLE) == (100, 1.0, 5)
@@ -600,7 +602,9 @@ def test_seeds_together_are_the_seeds_alone(ran):
 
 def predictions(config, seed, data, groups):
     """By row and group, of networks that are trained here."""
-    build = lambda: RadarCNN(5, activation=paper.activation(config.prior, 1.0, code_scale=True), dropout=0.2).double()
+    build = lambda: RadarCNN(
+        5, activation=networks.activation(paper.Prior(config.prior), 1.0, code_scale=True), dropout=0.2
+    ).double()
     training = Training(epochs=4, batch_size=50, learning_rate=0.01)
     fit = lambda seed: train(build, *data, replace(training, seed=seed))[0]
     every = lambda model, method=None: {name: st.predict(model, x.inputs(), method) for name, x in groups.items()}
@@ -633,7 +637,7 @@ def test_a_run_is_what_one_computes_oneself(ran, data):
             assert (counts * levels).sum() / 150 == pytest.approx(get(f"{name} known"))
             np.testing.assert_allclose(levels, [values[noise == k].mean() for k in range(11)], rtol=1e-6)
         entropy = {group: -(p * np.log(p)).sum(1) for group, p in probs.items()}
-        for group in experiment.GROUPS:
+        for group in settings.GROUPS:
             assert get(f"mean entropy {group}") == pytest.approx(entropy[group].mean(), rel=1e-6)
             np.testing.assert_array_equal(
                 get(f"entropy {group}"), np.histogram(entropy[group], 40, (0, math.log(5)))[0]
@@ -642,7 +646,7 @@ def test_a_run_is_what_one_computes_oneself(ran, data):
             assert get(f"mean mutual information {group}") == pytest.approx(information.mean(), rel=1e-5)
             check_example(get(f"example {group}"), groups[group], probs[group], entropy[group], information)
         truth = np.repeat([0, 1], 150)
-        for group in experiment.GROUPS[1:]:
+        for group in settings.GROUPS[1:]:
             both = [preds["known"], preds[group]]
             scores = {
                 "": [entropy["known"], entropy[group]],
@@ -687,7 +691,7 @@ def results():
 
 
 def test_report(results):
-    section = experiment.report(results)
+    section = radar_report.report(results)
     assert list(section.figures) == ["radar-entropy", "radar-examples", "radar-noise", "radar-patterns"]
     assert section.captions.keys() == section.figures.keys()
     for figure in section.figures.values():
@@ -710,7 +714,7 @@ def test_report(results):
 
 
 def test_tables_stand_beside_the_papers_numbers(results):
-    first, second = experiment.report(results).tables
+    first, second = radar_report.report(results).tables
     names = ["ReLU", "Matérn-5/2", "Matérn-5/2 restored", "Matérn-5/2 ensemble"]
     assert [row[0] for row in first.rows] == [row[0] for row in second.rows] == names
     accuracy = [row[first.columns.index("ACC known")] for row in first.rows]
@@ -749,7 +753,7 @@ def with_auroc(results, prior, values):
 def test_seeds_are_compared_with_themselves(results, relu, verdict):
     """Also where some have not run yet."""
     some = [*with_auroc(results, "relu", relu), *with_auroc(results, "matern52", {0: 0.61, 1: 0.71, 2: 0.80})]
-    ours = experiment.report(some).ours
+    ours = radar_report.report(some).ours
     for group in ("Similar", "Different"):
         (text,) = [part for part in ours.split("\n\n") if part.startswith(group)]
         mean = np.mean(list(relu.values()))
@@ -759,9 +763,9 @@ def test_seeds_are_compared_with_themselves(results, relu, verdict):
 
 
 def test_one_network_alone_is_no_comparison(results):
-    section = experiment.report(results[:2])
+    section = radar_report.report(results[:2])
     assert section.ours == "The paper's two networks have not both run."
-    assert len(experiment.report(results[-1:]).figures) == 4
+    assert len(radar_report.report(results[-1:]).figures) == 4
 
 
 @pytest.mark.parametrize(
@@ -800,8 +804,8 @@ def test_from_the_command_line(tmp_path):
     assert "0 done, 2 reused, 0 failed" in invoke("run", "radar").output
     written = invoke("report", "radar")
     assert written.exit_code == 0, written.output
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert experiment.TITLE in page and "Similar emitters: AUROC of the entropy" in page and page.count("<svg") == 4
+    page = (tmp_path / "report-radar.html").read_text(encoding="utf-8")
+    assert settings.TITLE in page and "Similar emitters: AUROC of the entropy" in page and page.count("<svg") == 4
     assert invoke("report", "radar", "--format", "csv").exit_code == 0
     assert (tmp_path / "radar.csv").read_text(encoding="utf-8").startswith("prior,metric,mean,std")
 
@@ -810,7 +814,7 @@ def test_from_the_command_line(tmp_path):
 @pytest.mark.parametrize("method", ["NN", "ensemble", "SWAG"])
 def test_on_a_gpu(method):
     """Seeds in lockstep, each step a CUDA graph: other random numbers, so the shapes are the claim."""
-    config = replace(experiment.configs("smoke")[1], method=method, seeds=(0, 1))
+    config = replace(settings.configs("smoke")[1], method=method, seeds=(0, 1))
     arrays = experiment.run(config, "cuda")
     alone = experiment.run(replace(config, seeds=(0,)), "cpu")
     assert arrays.keys() == alone.keys()
@@ -822,4 +826,4 @@ def test_on_a_gpu(method):
 
 def test_too_few_emitters_are_named():
     with pytest.raises(ValueError, match=r"n_emitters must be at least 5.*got 4"):
-        experiment.run(experiment.Config(n_emitters=4))
+        experiment.run(settings.Config(n_emitters=4))

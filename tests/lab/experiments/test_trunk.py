@@ -13,11 +13,11 @@ from torch import nn
 from torch.optim import SGD
 
 from stationary.lab.data import cache, cifar10
-from stationary.lab.experiments import trunk
+from stationary.lab.experiments.cifar10 import trunk
 from stationary.lab.models import GoogLeNet
 from stationary.lab.models.googlenet import normalised
 
-RECIPE = trunk.Recipe(epochs=4, batch_size=100)
+RECIPE = trunk.TrunkRecipe(epochs=4, batch_size=100)
 IMAGES = cifar10.generated(430, 90, seed=1)
 
 
@@ -272,7 +272,7 @@ def saved(tmp_path_factory):
             m.running_mean.normal_(), m.running_var.uniform_(0.5, 2), m.num_batches_tracked.fill_(70_000)
     model.to(memory_format=torch.channels_last)
     curve = [{"epoch": 1, "loss": 2.5, "test accuracy": 0.25}]
-    path = trunk.save_trunk(folder, model, trunk.Recipe(seed=3), curve, {"device": "cuda", "wall_s": 1.5})
+    path = trunk.save_trunk(folder, model, trunk.TrunkRecipe(seed=3), curve, {"device": "cuda", "wall_s": 1.5})
     return model, path
 
 
@@ -295,7 +295,7 @@ def test_beside_the_weights_is_how_they_came_about(saved):
     assert sorted(p.name for p in path.parent.iterdir()) == ["trunk-10.json", "trunk-10.safetensors"]
     about = json.loads((path.parent / "trunk-10.json").read_text())
     assert about == {
-        "recipe": asdict(trunk.Recipe(seed=3)),
+        "recipe": asdict(trunk.TrunkRecipe(seed=3)),
         "environment": {"device": "cuda", "wall_s": 1.5},
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "curve": [{"epoch": 1, "loss": 2.5, "test accuracy": 0.25}],
@@ -303,7 +303,7 @@ def test_beside_the_weights_is_how_they_came_about(saved):
 
 
 def test_the_number_of_classes_is_in_the_file(tmp_path):
-    path = trunk.save_trunk(tmp_path, GoogLeNet(5), trunk.Recipe(n_classes=5), [], {})
+    path = trunk.save_trunk(tmp_path, GoogLeNet(5), trunk.TrunkRecipe(n_classes=5), [], {})
     assert path == tmp_path / "trunk-5.safetensors" and trunk.load_trunk(path).head.out_features == 5
 
 
@@ -496,7 +496,7 @@ def test_features_of_copies(model):
 
 
 def test_a_trunk_that_is_not_its_own(tmp_path):
-    path = trunk.save_trunk(tmp_path, GoogLeNet(5), trunk.Recipe(n_classes=5), [], {})
+    path = trunk.save_trunk(tmp_path, GoogLeNet(5), trunk.TrunkRecipe(n_classes=5), [], {})
     trunk.load_trunk(path)
     about = path.with_suffix(".json")
     about.write_text(about.read_text().replace(hashlib.sha256(path.read_bytes()).hexdigest(), "0" * 64))

@@ -9,10 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from stationary.lab.experiments import paper, uci, uci_report
+from stationary.lab.experiments import paper
+from stationary.lab.experiments.uci import report as uci_report
+from stationary.lab.experiments.uci import run as uci
+from stationary.lab.experiments.uci.config import (
+    DATASETS,
+    METHODS,
+    METRICS,
+    SECONDS,
+    Config,
+    NetworkRow,
+    SVGPRow,
+    configs,
+)
 from stationary.lab.report.render import render_csv
 
-SMALL = uci.Config(epochs=2, hidden=(20, 10), n_inducing=20, n_samples=10)
+SMALL = Config(epochs=2, hidden=(20, 10), n_inducing=20, n_samples=10)
 
 
 def published():
@@ -21,7 +33,7 @@ def published():
 
 
 def test_every_published_number_has_its_configurations():
-    grid = uci.configs("paper")
+    grid = configs("paper")
     folds = {}
     for config in grid:
         assert len(config.folds) == 1
@@ -33,7 +45,19 @@ def test_every_published_number_has_its_configurations():
     assert {row["metric"] for row in published()} == set(uci_report.COMPARED)
 
 
-@pytest.mark.parametrize("method", uci.METHODS)
+def test_methods_are_named_after_what_they_are():
+    assert METHODS["NN learnable"] == NetworkRow("learnable") and METHODS["SVGP unit"] == SVGPRow(unit=True)
+    assert METHODS["GPDNN 1e-3"].epsilon == 1e-3 and METHODS["GPDNN slow"].learning_rate == 1e-4
+    assert {type(row) for row in METHODS.values()} == set(uci.PREDICTIONS)
+    rules = {name: row.nlpd for name, row in METHODS.items()}
+    assert {name for name, rule in rules.items() if rule == "expected_nll"} == {n for n in METHODS if n[:2] == "NN"}
+
+
+def test_the_data_sets_are_those_that_there_are():
+    assert DATASETS == uci.uci.DATASETS
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_folds_together_are_the_folds_alone(method):
     config = replace(SMALL, method=method, prior="matern12" if method == "NN surrogate" else "matern32", epochs=4)
     if method == "SV-DKL converged":
@@ -54,15 +78,14 @@ def test_network_gives_three_rows():
     assert methods == {"NN", "NN exact", "NN restored"}
     assert "NN restored: NLPD" not in uci.run(replace(SMALL, prior="relu"))
     assert found["NN: NLPD"][0] > found["NN: NLPD mean-probability"][0]  # -E log p is at least -log E p
-    assert set(uci_report.METRICS) == {name.split(": ")[1] for name in found if name.startswith("NN: ")} - {"diverged"}
+    assert set(METRICS) == {name.split(": ")[1] for name in found if name.startswith("NN: ")} - {"diverged"}
 
 
 def test_activations_of_the_network():
     """e^(-x^2) is the RBF of length-scale 1; a row of its own has the length-scale of the Matérn ones."""
     x = torch.linspace(-3, 3, 50, dtype=torch.float64)
-    rbf = replace(SMALL, prior="rbf")
-    torch.testing.assert_close(uci._activation(rbf)(x), torch.exp(-x.square()))
-    scaled = uci._activation(replace(rbf, method="NN lengthscale"))(x)
+    torch.testing.assert_close(uci._activation(METHODS["NN"], "rbf")(x), torch.exp(-x.square()))
+    scaled = uci._activation(METHODS["NN lengthscale"], "rbf")(x)
     torch.testing.assert_close(scaled, (8 / math.pi) ** 0.25 * torch.exp(-4 * x.square()))
 
 
@@ -76,36 +99,36 @@ def test_divergence_is_reported(monkeypatch):
     monkeypatch.setitem(uci.LEARNING_RATES, "diabetes", 1e30)
     found = uci.run(SMALL)
     assert found["NN: diverged"] == 1 and np.isnan(found["NN: NLPD"])
-    section = uci.report([(SMALL, found)])
+    section = uci_report.report([(SMALL, found)])
     assert "Diverged folds, left out of the means: NN Matérn-3/2 on diabetes, 1 of 1" in section.ours
     assert any(record["metric"] == "diverged folds" and record["mean"] == 1 for record in section.records)
 
 
 def arrays(nlpd, acc=0.8, diverged=0.0, method="NN"):
-    values = dict.fromkeys(uci_report.METRICS, 0.5) | {"NLPD": nlpd, "ACC": acc, "diverged": diverged}
+    values = dict.fromkeys(METRICS, 0.5) | {"NLPD": nlpd, "ACC": acc, "diverged": diverged}
     found = {f"{method}: {name}": np.array([value]) for name, value in values.items()}
-    return found | {name: np.array([0.25]) for name in uci_report.SECONDS}
+    return found | {name: np.array([0.25]) for name in SECONDS}
 
 
 def test_report_compares_in_units_of_the_papers_std():
-    config = uci.Config(dataset="adult", prior="matern32")
+    config = Config(dataset="adult", prior="matern32")
     results = [(replace(config, folds=(k,)), arrays(nlpd)) for k, nlpd in enumerate((0.309, 0.325))]
-    (row,) = uci_report.rows_of(results)
+    (row,) = uci_report.lines_of(results)
     assert (row.folds, row.diverged, row.seconds["seconds training"]) == (2, 0, 0.5)
     assert row.metrics["NLPD"].mean == pytest.approx(0.317) and row.metrics["NLPD"].std == pytest.approx(0.008)
     distances = dict(row.distances())
     assert distances["NLPD"] == pytest.approx(-(0.317 - 0.316) / 0.007)  # larger is worse
     assert distances["ACC"] == pytest.approx((0.8 - 0.854) / 0.005)
-    section = uci.report(results)
+    section = uci_report.report(results)
     assert "NN: of 3 published numbers 1 agree" in section.ours and "adult Matérn-3/2 ACC by 10.8" in section.ours
 
 
 def test_other_encodings_are_compared_with_the_paper_and_counted_apart():
-    plain, codes = uci.Config(dataset="connect-4"), uci.Config(dataset="connect-4-codes")
+    plain, codes = Config(dataset="connect-4"), Config(dataset="connect-4-codes")
     unit = replace(codes, method="SVGP unit")
     results = [(plain, arrays(0.45)), (codes, arrays(0.45, 0.828)), (unit, arrays(0.629, 0.75, method="SVGP unit"))]
-    assert [dict(row.distances())["NLPD"] for row in uci_report.rows_of(results)] == [0, 0, 0]
-    ours = uci.report(results).ours
+    assert [dict(row.distances())["NLPD"] for row in uci_report.lines_of(results)] == [0, 0, 0]
+    ours = uci_report.report(results).ours
     for name, agree in (("NN", 1), ("NN on connect-4-codes", 2), ("SVGP unit on connect-4-codes", 2)):
         assert f"\n{name}: of 3 published numbers {agree} agree" in ours
 
@@ -114,28 +137,28 @@ def test_report_says_why_where_it_is_known():
     """Each reason is for a row of the grid with published numbers."""
     published_rows = {(row["dataset"], row["prior"], row["method"]) for row in published()}
     assert uci_report.WHY.keys() <= published_rows
-    section = uci.report([(uci.Config(dataset="covtype", prior="rbf"), arrays(0.123, 0.96))])
+    section = uci_report.report([(Config(dataset="covtype", prior="rbf"), arrays(0.123, 0.96))])
     assert "covtype RBF NLPD by 3.5 (e^(-x^2) is the RBF of length-scale 1" in section.ours
 
 
 def test_diverged_folds_do_not_count():
-    config = uci.Config(dataset="adult", prior="matern32")
+    config = Config(dataset="adult", prior="matern32")
     results = [(config, arrays(0.3)), (replace(config, folds=(1,)), arrays(np.nan, np.nan, 1.0))]
-    (row,) = uci_report.rows_of(results)
+    (row,) = uci_report.lines_of(results)
     assert (row.folds, row.diverged, row.metrics["NLPD"].mean) == (2, 1, 0.3)
 
 
 def test_a_std_of_zero_in_the_paper_is_rounding():
     found = paper.published("uci", "covtype", "matern32", "NN", "AUC")
     assert found is not None and found.std == 0
-    (row,) = uci_report.rows_of([(uci.Config(dataset="covtype"), arrays(0.1) | {"NN: AUC": np.array([0.9985])})])
+    (row,) = uci_report.lines_of([(Config(dataset="covtype"), arrays(0.1) | {"NN: AUC": np.array([0.9985])})])
     assert dict(row.distances())["AUC"] == pytest.approx(1.0)
 
 
 def test_summary_has_each_number_once():
     configs = [replace(SMALL, method=method, folds=(k,)) for method in ("NN", "SVGP") for k in (0, 1)]
     results = [(config, uci.run(config)) for config in configs]
-    lines = list(csv.DictReader(render_csv(uci.report(results)).splitlines()))
+    lines = list(csv.DictReader(render_csv(uci_report.report(results)).splitlines()))
     assert list(lines[0]) == ["dataset", "prior", "method", "metric", "mean", "std"]
     keys = [tuple(line[key] for key in ("dataset", "prior", "method", "metric")) for line in lines]
     assert len(set(keys)) == len(keys)
@@ -145,8 +168,8 @@ def test_summary_has_each_number_once():
 @pytest.mark.slow
 def test_the_network_is_as_good_as_the_papers():
     """Diabetes, all ten folds: within 2 of the paper's std, or better."""
-    results = [(replace(uci.Config(), folds=(k,)), uci.run(replace(uci.Config(), folds=(k,)))) for k in range(10)]
-    for row in uci_report.rows_of(results):
+    results = [(replace(Config(), folds=(k,)), uci.run(replace(Config(), folds=(k,)))) for k in range(10)]
+    for row in uci_report.lines_of(results):
         assert all(distance > -2 for _, distance in row.distances()), row
 
 
@@ -154,7 +177,7 @@ def test_covtype_that_cannot_be_had_is_said_before_anything_runs(monkeypatch):
     def load(name):
         raise FileNotFoundError(f"no {name}; get it")
 
-    grid = uci.configs("paper")
+    grid = configs("paper")
     monkeypatch.setattr(uci.uci, "load", load)
     assert uci.missing([config for config in grid if config.dataset == "covtype"]) == "no covtype; get it"
     assert uci.missing(grid) is None, "others can run"

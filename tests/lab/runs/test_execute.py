@@ -8,25 +8,24 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs import execute
 from stationary.lab.runs.execute import Task, run_missing
 from stationary.lab.runs.store import RunStore
 
+FAKE, PARTS = Experiment("fake"), Experiment("parts")  # written by the fixture ``fake``
 NO_RAY = "Ray is not installed: pip install 'stationary[ray]'"
 
-EXPERIMENT = """
-import os, signal, sys, time
+CONFIG = """
 from dataclasses import dataclass
-from pathlib import Path
-import numpy as np
 
-VERSION, TITLE = 1, "Fake"
+VERSION, LOCKSTEP = 1, None
 
 @dataclass(frozen=True)
 class Config:
@@ -35,6 +34,12 @@ class Config:
     size: int = 10
     folder: str = ""
     seconds: float = 0.0
+"""
+
+RUN = """
+import os, signal, sys, time
+from pathlib import Path
+import numpy as np
 
 def run(config, device="cpu"):
     if config.folder:
@@ -62,12 +67,10 @@ def node():
     return sys.modules["ray"].get_runtime_context().get_node_id() if "RAY_RAYLET_PID" in os.environ else ""
 """
 
-LOCKSTEP = """
+CONFIG_LOCKSTEP = """
 from dataclasses import dataclass
-from pathlib import Path
-import numpy as np, torch
 
-VERSION, TITLE, LOCKSTEP = 1, "In lockstep", "folds"
+VERSION, LOCKSTEP = 1, "folds"
 
 @dataclass(frozen=True)
 class Config:
@@ -79,6 +82,11 @@ class Config:
     def __post_init__(self):
         if not self.folds:
             raise ValueError("folds must not be empty")
+"""
+
+RUN_LOCKSTEP = """
+from pathlib import Path
+import numpy as np, torch
 
 def run(config, device):
     torch.cuda.get_device_name = lambda: "a GPU, so to say"
@@ -96,17 +104,19 @@ def run(config, device):
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """An experiment in a file, found here and in processes started from here: ``fake(seed=1, ...)`` is a task."""
+    """An experiment in a folder, found here and in processes started from here: ``fake(seed=1, ...)`` is a task."""
     source = tmp_path / "source"
-    source.mkdir()
-    (source / "fake_experiment.py").write_text(EXPERIMENT)
-    (source / "fake_lockstep.py").write_text(LOCKSTEP)
-    monkeypatch.setenv("PYTHONPATH", str(source))
+    for name, config, run in (("fake", CONFIG, RUN), ("parts", CONFIG_LOCKSTEP, RUN_LOCKSTEP)):
+        (source / name).mkdir(parents=True)
+        (source / name / "config.py").write_text(config)
+        (source / name / "run.py").write_text(run)
+    monkeypatch.setenv("PYTHONPATH", str(source), prepend=os.pathsep)
     monkeypatch.syspath_prepend(str(source))
     monkeypatch.setenv("STATIONARY_COMMIT", "test")
-    yield lambda **settings: Task("fake", "fake_experiment", import_module("fake_experiment").Config(**settings))
-    for name in ("fake_experiment", "fake_lockstep"):
-        sys.modules.pop(name, None)
+    yield lambda **settings: Task(FAKE, FAKE.config.Config(**settings))
+    for name in ("fake", "parts"):
+        for module in (name, f"{name}.config", f"{name}.run"):
+            sys.modules.pop(module, None)
 
 
 @pytest.fixture
@@ -114,10 +124,8 @@ def parts(fake, tmp_path, monkeypatch):
     """``parts(0, 3)`` are tasks of two folds, that may run in lockstep on what passes for a GPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU, so to say")
-    config = lambda fold, settings: import_module("fake_lockstep").Config((fold,), folder=str(tmp_path), **settings)
-    return lambda *folds, **settings: [
-        Task("parts", "fake_lockstep", config(fold, settings), num_gpus=0) for fold in folds
-    ]
+    config = lambda fold, settings: PARTS.config.Config((fold,), folder=str(tmp_path), **settings)
+    return lambda *folds, **settings: [Task(PARTS, config(fold, settings), num_gpus=0) for fold in folds]
 
 
 @pytest.fixture
@@ -319,8 +327,8 @@ def test_ctrl_c_in_lockstep_then_again_continues(parts, tmp_path, store):
 
 def test_lockstep_must_name_a_tuple(parts, store, monkeypatch):
     tasks = parts(0, 1)
-    monkeypatch.setattr(sys.modules["fake_lockstep"], "LOCKSTEP", "seed")
-    with pytest.raises(ValueError, match="LOCKSTEP of fake_lockstep must name a tuple of its Config; got 'seed'"):
+    monkeypatch.setattr(PARTS.config, "LOCKSTEP", "seed")
+    with pytest.raises(ValueError, match="LOCKSTEP of parts must name a tuple of its Config; got 'seed'"):
         run_missing(tasks, store, device="cuda")
 
 
@@ -369,10 +377,11 @@ def test_processes_end_with_their_parent(fake, tmp_path, ending):
         from pathlib import Path
         from stationary.lab.runs.execute import Task, run_missing
         from stationary.lab.runs.store import RunStore
-        from fake_experiment import Config
+        from fake.config import Config
+        from stationary.lab.experiments.base import Experiment
         if __name__ == "__main__":
             configs = [Config(0), *(Config(seed, seconds=600, folder={str(tmp_path)!r}) for seed in (1, 2, 3))]
-            tasks = [Task("fake", "fake_experiment", config) for config in configs]
+            tasks = [Task(Experiment("fake"), config) for config in configs]
             run_missing(tasks, RunStore(Path({str(tmp_path / "runs")!r})), jobs=2)
     """
     script = tmp_path / "program.py"
@@ -408,11 +417,12 @@ def wait_until(condition, seconds=120):
 KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
-from fake_experiment import Config
+from fake.config import Config
+from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.execute import Task, run_missing
 from stationary.lab.runs.store import RunStore
 
-tasks = [Task("fake", "fake_experiment", Config(seed, size=100_000)) for seed in range(12)]
+tasks = [Task(Experiment("fake"), Config(seed, size=100_000)) for seed in range(12)]
 root, moments, problems = Path(sys.argv[1]), random.Random(0), []
 run_missing(tasks, RunStore(root / "undisturbed"))
 kills = stores = 0
@@ -522,9 +532,10 @@ def test_ray_after_its_driver_was_killed_does_only_the_rest(fake, store, tmp_pat
         from pathlib import Path
         from stationary.lab.runs.execute import Task, run_missing
         from stationary.lab.runs.store import RunStore
-        from fake_experiment import Config
+        from fake.config import Config
+        from stationary.lab.experiments.base import Experiment
         hanging = [Config(seed, "hang once", folder={str(tmp_path)!r}) for seed in (1, 2, 3)]
-        tasks = [Task("fake", "fake_experiment", config) for config in (Config(0), *hanging)]
+        tasks = [Task(Experiment("fake"), config) for config in (Config(0), *hanging)]
         run_missing(tasks, RunStore(Path({str(store.root)!r})), engine="ray", address={cluster.address!r})
     """
     states = lambda: [store.state(*task.key) for task in tasks]
@@ -540,3 +551,24 @@ def test_ray_after_its_driver_was_killed_does_only_the_rest(fake, store, tmp_pat
     summary = run_missing(tasks, store, engine="ray", address=cluster.address)
     assert (summary.done, summary.reused) == (3, 1) and states() == ["done"] * 4
     assert not list(store.root.rglob("running.json"))
+
+
+# What a worker needs
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_worker_needs_neither_matplotlib_nor_jinja2(name):
+    """Each experiment's run.py is imported without them; one that is quick also runs, as a worker runs it."""
+    script = f"""
+        import sys
+        sys.modules.update(dict.fromkeys(("matplotlib", "jinja2", "typer", "rich")))  # refused
+        from stationary.lab.experiments import EXPERIMENTS
+        from stationary.lab.runs.execute import Task, work
+        experiment = EXPERIMENTS[{name!r}]
+        if experiment.name == "covariance":
+            (outcome,) = work((Task(experiment, experiment.config.configs("smoke")[0]),), "cpu", 1)
+            assert not outcome.error and "draws" in outcome.arrays, outcome.error
+        assert experiment.run.run
+        assert not {{"stationary.lab.report.figures", "stationary.lab.report.render"}} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)

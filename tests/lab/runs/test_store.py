@@ -10,7 +10,7 @@ import pytest
 
 from stationary._files import write_atomically
 from stationary.lab.runs import store as runs
-from stationary.lab.runs.provenance import environment, seconds_of
+from stationary.lab.runs.provenance import duration, environment, seconds_of
 from stationary.lab.runs.store import CorruptRunError, RunStore, running
 
 
@@ -264,3 +264,31 @@ def test_environment_names_the_machine(monkeypatch):
     found = environment()
     assert found["commit"] == "abc"
     assert found["cpu"] and found["gpu"] is None and found["device"] == "cpu"
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.254, "0.254 s"),
+        (12.34, "12.3 s"),
+        (99.4, "99.4 s"),
+        (99.5, "2 min"),
+        (5969, "99 min"),
+        (5970, "1.66 h"),
+        (4e6, "1,111 h"),
+    ],
+)
+def test_a_duration_has_the_digits_that_matter(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_where_a_run_was_computed_is_read_without_its_arrays(store):
+    assert store.environment(*KEY) is None
+    store.save(*KEY, {"x": np.zeros(3)}, {"wall_s": 1.5})
+    (store.folder(*KEY) / "result.npz").write_bytes(b"not looked at")
+    assert store.environment(*KEY) == {"wall_s": 1.5}
+    (store.folder(*KEY) / "environment.json").write_text("{")
+    assert store.environment(*KEY) is None

@@ -2,13 +2,13 @@
 
 import logging
 import os
+import re
 import shlex
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, get_args
 
 from stationary._extras import extra
@@ -16,30 +16,19 @@ from stationary._extras import extra
 with extra("experiments"):
     import typer
 
-    from stationary.lab.cli.progress import Watch, differing, duration, in_words
-    from stationary.lab.experiments import EXPERIMENTS
-    from stationary.lab.report.render import render_csv, render_html, render_latex, render_markdown
+    from stationary.lab.cli.progress import Watch, differing, in_words
 
-from stationary import explorer
 from stationary._files import write_text
 from stationary.lab.cli.console import bad_parameters, print_table, say, warn
-from stationary.lab.cli.data import DataDir, Device, data, train_trunk
+from stationary.lab.cli.data import DataDir, Device, data, trunk
 from stationary.lab.cli.select import Choices, Selection, choices_from, select
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.base import Experiment, NeedsData
 from stationary.lab.runs import execute
 from stationary.lab.runs.archive import archive
 from stationary.lab.runs.execute import Task, run_missing
-from stationary.lab.runs.provenance import seconds_of
-from stationary.lab.runs.store import (
-    ERROR,
-    RESULT,
-    RUNNING,
-    CorruptRunError,
-    Run,
-    RunStore,
-    State,
-    running,
-    save_figure,
-)
+from stationary.lab.runs.provenance import duration, seconds_of
+from stationary.lab.runs.store import ERROR, RESULT, RUNNING, CorruptRunError, Run, RunStore, State, running, state_of
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -61,7 +50,8 @@ Out = Annotated[Path, typer.Option(help="The folder of results, figures and the 
 OfScale = Annotated[
     Scale | None,
     typer.Option(
-        help="smoke: does it work; demo: on a laptop, in minutes; paper: the paper's own settings. Without, demo."
+        help="smoke: does it work; demo: on a laptop, in minutes; paper: the paper's own settings. Without, demo; of a "
+        "report, demo if it has results, else the scale that has."
     ),
 ]
 Settings = Annotated[
@@ -70,9 +60,9 @@ Settings = Annotated[
 ]
 CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
 RULE = "'all' is every one. Without --scale, demo if it has what is chosen, else paper."
-Dataset = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("data set", RULE))]
-Method = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("method", "As --dataset."))]
-Prior = Annotated[
+OfDataset = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("data set", RULE))]
+OfMethod = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("method", "As --dataset."))]
+OfPrior = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("activation, by its prior", "As --dataset."))
 ]
 
@@ -93,9 +83,9 @@ def list_experiments(out: Out = Path("out")) -> None:
     """
     rows = []
     for name, experiment in EXPERIMENTS.items():
-        words = getattr(experiment, "DURATION", {})
-        times = [_time_here(name, experiment, scale.value, out) or words.get(scale.value, "") for scale in Scale]
-        rows.append([name, getattr(experiment, "REPRODUCES", experiment.TITLE), *times])
+        module = experiment.config
+        times = [_time_here(experiment, scale.value, out) or module.DURATION[scale.value] for scale in Scale]
+        rows.append([name, module.REPRODUCES, *times])
     print_table(["experiment", "reproduces", *(scale.value for scale in Scale)], rows)
 
 
@@ -104,9 +94,9 @@ def run(
     names: Names = None,
     scale: OfScale = None,
     out: Out = Path("out"),
-    dataset: Dataset = None,
-    method: Method = None,
-    prior: Prior = None,
+    dataset: OfDataset = None,
+    method: OfMethod = None,
+    prior: OfPrior = None,
     settings: Settings = None,
     device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
     jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine; they share its cores.")] = 1,
@@ -144,11 +134,11 @@ def run(
             raise typer.Exit(1)
         del selected[name]
     tasks = [
-        Task(name, EXPERIMENTS[name].__name__, config, cpus, gpus)
+        Task(EXPERIMENTS[name], config, cpus, gpus)
         for name, selection in selected.items()
         for config in selection.configs
     ]
-    durations = {name: getattr(EXPERIMENTS[name], "DURATION", {}).get(selected[name].scale, "") for name in selected}
+    durations = {name: EXPERIMENTS[name].config.DURATION[selected[name].scale] for name in selected}
     watch = Watch(tasks, durations)
     try:
         with watch.shown():
@@ -188,22 +178,26 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
     """
     store, rows, notes = RunStore(out / "runs"), [], []
     for name, experiment in _chosen(names).items():
-        known: dict[Path, str | None] = {}  # what there is to say of a run
+        problems: list[CorruptRunError] = []
+        readable = {run.folder for run in store.runs(name, problems.append)}
+        known: set[Path] = set()
+        about: dict[Path, str] = {}  # what there is to say of a run
         for scale in Scale:
-            configs = experiment.configs(scale.value)
-            states = [store.state(name, experiment.VERSION, config) for config in configs]
+            configs = experiment.config.configs(scale.value)
+            folders = [store.folder(name, experiment.config.VERSION, config) for config in configs]
+            states = [state_of(folder, readable) for folder in folders]
             rows.append([name, scale.value, *(states.count(state) for state in get_args(State))])
             settings = differing(configs)
-            for config, state in zip(configs, states, strict=True):
-                folder = store.folder(name, experiment.VERSION, config)
-                known.setdefault(folder, _note(in_words(f"{name} {scale.value}", config, settings), folder, state))
-        problems: list[CorruptRunError] = []
-        finished = {run.folder for run in store.runs(name, problems.append)} - set(known)
-        active = {path.parent for path in (store.root / name).glob(f"*/{RUNNING}") if running(path.parent)} - set(known)
+            for config, folder, state in zip(configs, folders, states, strict=True):
+                if state in ("failed", "running") and folder not in known:
+                    about[folder] = _note(in_words(f"{name} {scale.value}", config, settings), folder, state)
+            known.update(folders)
+        finished = readable - known
+        active = {path.parent for path in (store.root / name).glob(f"*/{RUNNING}") if running(path.parent)} - known
         for others, what in ((finished, "finished"), (active - finished, "running")):
             if others:
                 notes.append(f"{name}: {len(others)} more {what}, of other settings or versions")
-        notes += [*filter(None, known.values()), *map(str, problems)]
+        notes += [*filter(None, about.values()), *map(str, problems)]
     foreign = [path for path in store.root.glob("[!.]*") if path.name not in EXPERIMENTS]
     notes += [f"{path}: is not the folder of an experiment; left alone" for path in sorted(foreign)]
     print_table(["experiment", "scale", *get_args(State)], rows)
@@ -211,15 +205,16 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
         say(note)
 
 
-def _note(what: str, folder: Path, state: State) -> str | None:
+def _note(what: str, folder: Path, state: State) -> str:
+    """Why a run failed, or who runs it; empty if that has just changed."""
     if state == "failed":
         with suppress(FileNotFoundError):  # it has just been run again
             last = (folder / ERROR).read_text().strip().rpartition("\n")[2]
             return f"{what} failed, {folder / ERROR}: {last}"
-    if state == "running" and (by := running(folder)):
+    elif by := running(folder):
         doubt = "" if by.here else "; whether it still runs cannot be seen from here"
         return f"{what} is running since {by.since} ({duration(by.age_s)}), process {by.pid} of {by.host}{doubt}"
-    return None
+    return ""
 
 
 @app.command()
@@ -227,9 +222,9 @@ def report(
     names: Names = None,
     scale: OfScale = None,
     out: Out = Path("out"),
-    dataset: Dataset = None,
-    method: Method = None,
-    prior: Prior = None,
+    dataset: OfDataset = None,
+    method: OfMethod = None,
+    prior: OfPrior = None,
     settings: Settings = None,
     form: Annotated[
         Format,
@@ -239,21 +234,26 @@ def report(
 ) -> None:
     """Write the report of what has run, the paper beside ours, and its figures as files.
 
+    Of everything it is out/report.html. Of a selection it is a file of its own, such as out/report-uci.html.
+
     Example: stationary report --open
 
     Example: stationary report regression --scale paper --format latex
     """
+    from stationary.lab.report import render
+    from stationary.lab.report.figures import save_figure
+
     choices = choices_from(dataset=dataset, method=method, prior=prior)
     store, named, environments, failed = RunStore(out / "runs"), {}, [], False
-    for name, selection in _selected(names, scale, choices, settings).items():
+    for name, selection in _reported(names, scale, choices, settings, store).items():
         experiment, configs = EXPERIMENTS[name], selection.configs
-        found = [(config, run) for config in configs if (run := _load(store, name, experiment, config))]
+        found = [(config, run) for config in configs if (run := _load(store, experiment, config))]
         if len(found) < len(configs):
             warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: stationary run {name} ...")
         if not found:
             continue
         try:
-            named[name] = experiment.report([(config, run.arrays) for config, run in found])
+            named[name] = experiment.report.report([(config, run.arrays) for config, run in found])
             environments += [run.environment for _, run in found]
         except Exception:
             warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
@@ -263,7 +263,11 @@ def report(
         warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
         raise typer.Exit(1)
     if form is Format.csv:
-        texts = {out / f"{name}.csv": render_csv(section) for name, section in named.items() if section.records}
+        records = {name: section for name, section in named.items() if section.records}
+        texts = {
+            out / f"{_file_name([name], choices, settings)}.csv": render.render_csv(section)
+            for name, section in records.items()
+        }
         for path, text in texts.items():
             write_text(path, text)
         say(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
@@ -272,16 +276,22 @@ def report(
         for figure_name, figure in section.figures.items():
             save_figure(out / "figures" / figure_name, figure)
     if form is Format.html:
-        path, text = out / "report.html", render_html(sections, environments)
+        ending, text = "html", render.render_html(sections, environments)
     elif form is Format.md:
-        path, text = out / "report.md", render_markdown(sections)
+        ending, text = "md", render.render_markdown(sections)
     else:
-        path, text = out / "report.tex", render_latex(sections)
-    write_text(path, text)
+        ending, text = "tex", render.render_latex(sections)
+    path = write_text(out / f"{_file_name(['report', *(names or ())], choices, settings)}.{ending}", text)
     say(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))
     raise typer.Exit(1 if failed else 0)
+
+
+def _file_name(words: Sequence[str], choices: Choices, settings: Sequence[str] | None) -> str:
+    """Without its ending; with what was selected, so that the file of a selection does not replace that of all."""
+    chosen = [value for wanted in choices.values() for value in wanted]
+    return re.sub(r"[^\w.]+", "-", "-".join([*words, *chosen, *(settings or ())]))
 
 
 @app.command()
@@ -295,6 +305,8 @@ def explore(
 
     Example: stationary explore --to ~/explorer.html --no-open
     """
+    from stationary import explorer
+
     try:
         write_text(to, explorer.page())
     except OSError as error:
@@ -317,13 +329,13 @@ def archive_runs(
     """
     store = RunStore(out / "runs")
     for name, experiment in _chosen(names).items():
-        known = [run for run in store.runs(name, lambda p: warn(str(p))) if run.version == experiment.VERSION]
-        if paths := archive(known, to / name, getattr(experiment, "LOCKSTEP", None)):
+        known = [run for run in store.runs(name, lambda p: warn(str(p))) if run.version == experiment.config.VERSION]
+        if paths := archive(known, to / name, experiment.config.LOCKSTEP):
             say(f"wrote {len(paths)} files with {len(known)} runs to {to / name}")
 
 
 app.command()(data)
-app.command("trunk")(train_trunk)
+app.command()(trunk)
 
 
 def main() -> None:
@@ -333,7 +345,7 @@ def main() -> None:
 # What to run
 
 
-def _chosen(names: Sequence[str] | None) -> dict[str, ModuleType]:
+def _chosen(names: Sequence[str] | None) -> dict[str, Experiment]:
     """Those that are named; without names all of them."""
     if unknown := set(names or ()) - set(EXPERIMENTS):
         raise typer.BadParameter(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
@@ -351,20 +363,54 @@ def _selected(
     return selected
 
 
+def _reported(
+    names: Sequence[str] | None,
+    scale: Scale | None,
+    choices: Choices,
+    settings: Sequence[str] | None,
+    store: RunStore,
+) -> dict[str, Selection]:
+    """What is selected. Without a scale, of an experiment that has no such results, what another scale has."""
+    if scale:
+        return _selected(names, scale, choices, settings)
+    with bad_parameters():
+        selected = select(_chosen(names), None, choices, settings or (), strict=bool(names))
+    for name, selection in selected.items():
+        others = [_selection_of(name, other, choices, settings) for other in (Scale.demo, Scale.paper, Scale.smoke)]
+        found = [one for one in (selection, *filter(None, others)) if _has_results(name, one, store)]
+        if found and found[0].scale != Scale.demo.value:
+            say(f"{name}: the results of the scale {found[0].scale}, since demo has not what was asked for")
+        selected[name] = (found or [selection])[0]
+    return selected
+
+
+def _selection_of(name: str, scale: Scale, choices: Choices, settings: Sequence[str] | None) -> Selection | None:
+    """None where the scale has not what is chosen."""
+    try:
+        return select({name: EXPERIMENTS[name]}, scale.value, choices, settings or (), strict=True)[name]
+    except ValueError:
+        return None
+
+
+def _has_results(name: str, selection: Selection, store: RunStore) -> bool:
+    version = EXPERIMENTS[name].config.VERSION
+    return any((store.folder(name, version, config) / RESULT).exists() for config in selection.configs)
+
+
 def _problems(selected: dict[str, Selection], store: RunStore) -> dict[str, str]:
     """Why experiments cannot run what has no result yet."""
     found = {}
     for name, selection in selected.items():
-        experiment = EXPERIMENTS[name]
-        new = [c for c in selection.configs if not store.folder(name, experiment.VERSION, c).joinpath(RESULT).exists()]
-        if new and (problem := getattr(experiment, "missing", lambda _: None)(new)):
+        version = EXPERIMENTS[name].config.VERSION
+        new = [config for config in selection.configs if not (store.folder(name, version, config) / RESULT).exists()]
+        if new and isinstance(module := EXPERIMENTS[name].run, NeedsData) and (problem := module.missing(new)):
             found[name] = problem
     return found
 
 
-def _load(store: RunStore, name: str, experiment: ModuleType, config: Any) -> Run | None:
+def _load(store: RunStore, experiment: Experiment, config: Any) -> Run | None:
     try:
-        return store.load(name, experiment.VERSION, config)
+        return store.load(experiment.name, experiment.config.VERSION, config)
     except CorruptRunError as problem:
         warn(str(problem))
         return None
@@ -386,8 +432,12 @@ def _command(
     return shlex.join(["stationary", command, *(names or ()), *given])
 
 
-def _time_here(name: str, experiment: ModuleType, scale: str, out: Path) -> str | None:
+def _time_here(experiment: Experiment, scale: str, out: Path) -> str | None:
     """What the runs of a scale took together, if all of them are in the store."""
-    runs = [_load(RunStore(out / "runs"), name, experiment, config) for config in experiment.configs(scale)]
-    times = [seconds for run in runs if run and (seconds := seconds_of(run.environment)) is not None]
-    return f"{duration(sum(times))} here" if len(times) == len(runs) else None
+    store, module, times = RunStore(out / "runs"), experiment.config, []
+    for config in module.configs(scale):
+        environment = store.environment(experiment.name, module.VERSION, config)
+        if environment is None or (seconds := seconds_of(environment)) is None:
+            return None
+        times.append(seconds)
+    return f"{duration(sum(times))} here"

@@ -9,7 +9,7 @@ with extra("experiments"):
     import typer
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
 
@@ -20,7 +20,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Non
         for row in (columns, *rows):
             typer.echo("\t".join(map(str, row)))
         return
-    table = Table(*columns)
+    table = RichTable(*columns)
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
     console.print(table)

@@ -5,19 +5,20 @@ import time
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from stationary._extras import extra
 
 with extra("experiments"):
     import typer
 
-    from stationary.lab.experiments import trunk
-
 from stationary.lab.cli.console import bad_parameters, download_bar, print_table, say, warn
-from stationary.lab.data import cache, cifar10
+from stationary.lab.experiments.cifar10.config import TRUNK_CLASSES, TRUNK_EPOCHS
 from stationary.lab.runs import execute
 from stationary.lab.runs.provenance import environment
+
+if TYPE_CHECKING:
+    from stationary.lab.experiments.cifar10.trunk import Epoch
 
 
 class Device(str, Enum):
@@ -25,7 +26,7 @@ class Device(str, Enum):
 
 
 class TrunkSetting(str, Enum):
-    paper, strict = tuple(trunk.CLASSES)
+    paper, strict = tuple(TRUNK_CLASSES)
 
 
 DataDir = Annotated[
@@ -59,6 +60,8 @@ def data(
 
 
 def _download_cifar10(data_dir: Path | None) -> None:
+    from stationary.lab.data import cache, cifar10
+
     folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache.folder()]
     for place in (cifar10.verified(folder) for folder in folders if folder):
         if place:
@@ -77,10 +80,10 @@ def _download_cifar10(data_dir: Path | None) -> None:
     say(f"CIFAR-10 is in {place}, and verified")
 
 
-def train_trunk(
+def trunk(
     setting: Annotated[TrunkSetting, typer.Argument(help="paper: all ten classes; strict: the five known ones.")],
     to: Annotated[Path, typer.Option(help="The folder of the trained network.")] = Path("results/cifar10"),
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = trunk.Recipe.epochs,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = TRUNK_EPOCHS,
     seed: Annotated[int, typer.Option(min=0, help="Of initialisation, order and augmentation.")] = 0,
     device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
     data_dir: DataDir = None,
@@ -89,14 +92,17 @@ def train_trunk(
 
     Example: stationary trunk strict --device cuda
     """
+    from stationary.lab.data import cifar10
+    from stationary.lab.experiments.cifar10.trunk import TrunkRecipe, file_name, save_trunk, train_trunk
+
     with bad_parameters():
         where = execute.choose_device(device.value)
-    recipe = trunk.Recipe(trunk.CLASSES[setting.value], epochs, seed=seed)
-    checkpoint = to / f"{trunk.file_name(recipe.n_classes)}.checkpoint"
+    recipe = TrunkRecipe(TRUNK_CLASSES[setting.value], epochs, seed=seed)
+    checkpoint = to / f"{file_name(recipe.n_classes)}.checkpoint"
     start = time.perf_counter()
     try:
         images = cifar10.load(data_dir)
-        model, curve = trunk.train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
+        model, curve = train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
     except KeyboardInterrupt:
         warn("Stopped; the finished epochs are kept. Run the same command again to continue.")
         raise typer.Exit(1) from None
@@ -104,10 +110,10 @@ def train_trunk(
         warn(str(error))
         raise typer.Exit(1) from None
     seconds = round(time.perf_counter() - start, 3)
-    path = trunk.save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
+    path = save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
     checkpoint.unlink()
     say(f"wrote {path}, and how it was trained beside it")
 
 
-def _print_epoch(epoch: trunk.Epoch) -> None:
+def _print_epoch(epoch: "Epoch") -> None:
     say(", ".join(f"{name} {value:.4g}" for name, value in epoch.items()))

@@ -10,7 +10,7 @@ from typing import Any
 
 from stationary._extras import extra
 from stationary.lab.runs.execute import Outcome, Task
-from stationary.lab.runs.provenance import seconds_of
+from stationary.lab.runs.provenance import duration, seconds_of
 
 with extra("experiments"):
     import typer
@@ -32,8 +32,8 @@ class Watch:
         self.left = list(tasks)
         self.seconds: dict[str, list[float]] = {}  # of each experiment's runs
         self.differing = {
-            name: differing(task.config for task in tasks if task.experiment == name)
-            for name in {task.experiment for task in tasks}
+            name: differing(task.config for task in tasks if task.experiment.name == name)
+            for name in {task.experiment.name for task in tasks}
         }
         self.worked = 0.0  # seconds, in all processes
         self.start = time.monotonic()
@@ -55,7 +55,7 @@ class Watch:
         self.left.remove(task)
         seconds = seconds_of(outcome.environment)
         if seconds is not None:
-            self.seconds.setdefault(task.experiment, []).append(seconds)
+            self.seconds.setdefault(task.experiment.name, []).append(seconds)
             self.worked += 0 if outcome.reused else seconds
         left = "" if outcome.reused else self._left()  # of those still to be looked at, some are reused as well
         if self.bar:
@@ -68,20 +68,20 @@ class Watch:
 
     def label(self, task: Task) -> str:
         """The experiment, and the settings in which its tasks differ."""
-        return in_words(task.experiment, task.config, self.differing[task.experiment])
+        return in_words(task.experiment.name, task.config, self.differing[task.experiment.name])
 
     def _current(self) -> str:
-        return self.left[0].experiment if self.left else "done"
+        return self.left[0].experiment.name if self.left else "done"
 
     def _left(self) -> str:
         """The time to go, from the runs of the same experiments; until there are some, what is said of the next."""
         if not self.left:
             return ""
-        current, known = self._current(), self.seconds.keys() >= {task.experiment for task in self.left}
+        current, known = self._current(), self.seconds.keys() >= {task.experiment.name for task in self.left}
         if current not in self.seconds:
             words = self.durations.get(current)
             return f"{current} takes {words}" if words else ""
-        counts = Counter(task.experiment for task in self.left if known or task.experiment == current)
+        counts = Counter(task.experiment.name for task in self.left if known or task.experiment.name == current)
         work = sum(fmean(self.seconds[experiment]) * count for experiment, count in counts.items())
         at_once = max(1.0, self.worked / (time.monotonic() - self.start))
         return f"about {duration(work / at_once)} left" + ("" if known else f" of {current}")
@@ -96,12 +96,6 @@ def differing(configs: Iterable[Any]) -> list[str]:
 
 def in_words(what: str, config: Any, settings: Iterable[str]) -> str:
     return " ".join([what, *(f"{name}={getattr(config, name)}" for name in settings)])
-
-
-def duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _took(environment: dict[str, Any]) -> str:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from stationary.lab.experiments.base import Experiment
 
 Choices: TypeAlias = Mapping[str, Sequence[str]]  # by setting, the values to choose; "all" for all that paper has
 
@@ -25,7 +27,7 @@ def choices_from(**options: Sequence[str] | None) -> Choices:
 
 
 def select(
-    experiments: Mapping[str, ModuleType],
+    experiments: Mapping[str, Experiment],
     scale: str | None,
     choices: Choices,
     settings: Sequence[str] = (),
@@ -50,25 +52,26 @@ def select(
     selected, problems = {}, []
     for name, experiment in experiments.items():
         try:
-            selection = _fitting(name, experiment, scale, choices)
+            selection = _fitting(experiment, scale, choices)
         except ValueError as problem:
             if strict:
                 raise
             problems.append(str(problem))
         else:
-            selected[name] = Selection(selection.scale, changed(name, experiment, selection.configs, settings))
+            selected[name] = Selection(selection.scale, changed(experiment, selection.configs, settings))
     if not selected:
         raise ValueError("; ".join(problems))
     return selected
 
 
-def _fitting(name: str, experiment: ModuleType, scale: str | None, choices: Choices) -> Selection:
+def _fitting(experiment: Experiment, scale: str | None, choices: Choices) -> Selection:
+    name, module = experiment.name, experiment.config
     small, large = (scale, scale) if scale else ("demo", "paper")
     if not choices:
-        return Selection(small, experiment.configs(small))
-    grids = {of: experiment.configs(of) for of in (small, large)}
+        return Selection(small, list(module.configs(small)))
+    grids = {of: module.configs(of) for of in (small, large)}
     for key, wanted in choices.items():
-        if key not in {field.name for field in fields(experiment.Config)}:
+        if key not in {field.name for field in fields(module.Config)}:
             raise ValueError(f"--{key} does not apply to {name}, whose configurations have no {key}")
         known = list(dict.fromkeys(str(getattr(config, key)) for grid in grids.values() for config in grid))
         if unknown := [value for value in wanted if value not in (*known, "all")]:
@@ -94,14 +97,15 @@ def _fitting(name: str, experiment: ModuleType, scale: str | None, choices: Choi
     return Selection(of, found[of])
 
 
-def changed(name: str, experiment: ModuleType, configs: Sequence[Any], settings: Sequence[str]) -> list[Any]:
+def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[str]) -> list[Any]:
     """The configurations with the settings changed; those that become equal are one."""
-    kinds = get_type_hints(experiment.Config)
+    name, known_fields = experiment.name, fields(experiment.config.Config)
+    kinds = get_type_hints(experiment.config.Config)
     changes = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or key not in kinds:
-            known = ", ".join(f"{field.name}: {_kind_name(kinds[field.name])}" for field in fields(experiment.Config))
+            known = ", ".join(f"{field.name}: {_kind_name(kinds[field.name])}" for field in known_fields)
             raise ValueError(f"--set takes KEY=VALUE with a setting of {name}, which are {known}; got {setting!r}")
         try:
             changes[key] = _value(text, kinds[key])

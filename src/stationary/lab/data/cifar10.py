@@ -24,7 +24,7 @@ from stationary._files import write_atomically
 from stationary.lab.data import cache
 
 CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-KNOWN, UNKNOWN = (0, 1, 2, 3, 4), (5, 6, 7, 8, 9)
+KNOWN = (0, 1, 2, 3, 4)  # the others are unknown
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 URL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
@@ -37,10 +37,10 @@ MD5 = {  # of each file; the last one is the test part
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-ROWS = 10_000  # in each file
+IMAGES_PER_FILE = 10_000
 RECORD = 1 + 3 * 32 * 32  # bytes: the label, then all of red, of green and of blue, row by row
 ELSEWHERE = "unpack a copy of it from elsewhere and give its folder as --data-dir"
-Progress = Callable[[int, int | None], object]  # called with the bytes that are there and their total, if it is known
+OnBytes = Callable[[int, int | None], object]  # called with the bytes that are there and their total, if it is known
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def verified(folder: str | Path) -> Path | None:
     return place
 
 
-def download(folder: str | Path | None = None, url: str = URL, progress: Progress = lambda done, total: None) -> Path:
+def download(folder: str | Path | None = None, url: str = URL, progress: OnBytes = lambda done, total: None) -> Path:
     """Download the files, unless they are there, and say in which folder they are.
 
     What an interrupted download has brought is kept, and the next one continues there.
@@ -185,7 +185,8 @@ def _places(folder: Path) -> list[Path]:
 def _read(path: Path) -> Part:
     _verify_file(path)
     # Mapped, and private: what is changed in the tensor is not changed in the file.
-    records = torch.from_file(str(path), shared=False, size=ROWS * RECORD, dtype=torch.uint8).view(ROWS, RECORD)
+    size = IMAGES_PER_FILE * RECORD
+    records = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).view(-1, RECORD)
     return Part(records[:, 1:].unflatten(1, (3, 32, 32)), records[:, 0].long())
 
 
@@ -197,9 +198,9 @@ def _verify_file(path: Path) -> None:
 
 
 def _verify(path: Path, size: int, md5: str, repair: str) -> None:
-    if (size, md5) != (ROWS * RECORD, MD5[path.name]):
+    if (size, md5) != (IMAGES_PER_FILE * RECORD, MD5[path.name]):
         raise ValueError(
-            f"{path} must have {ROWS * RECORD:,} bytes with the MD5 {MD5[path.name]}; "
+            f"{path} must have {IMAGES_PER_FILE * RECORD:,} bytes with the MD5 {MD5[path.name]}; "
             f"got {size:,} bytes with the MD5 {md5}; {repair}"
         )
 
@@ -223,7 +224,7 @@ def _copy(source: IO[bytes], *to: IO[bytes]) -> tuple[int, str]:
 # Download
 
 
-def _fetch(url: str, path: Path, progress: Progress) -> None:
+def _fetch(url: str, path: Path, progress: OnBytes) -> None:
     """Download what is missing of a file."""
     try:
         with _open(url, path) as response, path.open("ab" if response.status == 206 else "wb") as file:

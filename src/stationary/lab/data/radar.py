@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Array = np.ndarray[Any, Any]
+from stationary.lab.data.cache import Array
 
 PATTERNS = ("constant", "jittered", "staggered", "dwell and switch", "sliding", "wobulated")
 KNOWN_RANGES = ((2_000.0, 12_000.0), (0.2, 20.0), (200.0, 2_000.0))  # carrier frequency, pulse width, mean PRI
@@ -35,7 +35,8 @@ FEWEST, MOST = 25, 250  # pulses in a sample
 SENT, FALSE = 400, 200  # pulses sent while one sample is received, and false ones at the highest noise level
 DROPPED = 0.5  # share of the pulses that are missed at the highest noise level
 CHUNK = 4096  # samples at once
-SCALES = ((5_000.0, 0.5), (2.0, 1.3), (600.0, 1.0))  # centre, and deviation of the logarithm, of what a network sees
+# What a network sees of frequency, width and gaps: their centre, and the deviation of the logarithm.
+FEATURE_SCALES = ((5_000.0, 0.5), (2.0, 1.3), (600.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class Pulses:
         there = np.arange(MOST) < self.count[:, None] - 1
         logs = [
             np.log(np.maximum(values, 1e-3) / centre) / deviation
-            for values, (centre, deviation) in zip((self.frequency, self.width, gaps), SCALES, strict=True)
+            for values, (centre, deviation) in zip((self.frequency, self.width, gaps), FEATURE_SCALES, strict=True)
         ]
         columns = [logs[0][:, None], logs[1][:, None], np.where(there, logs[2], 0.0), there]
         return torch.from_numpy(np.concatenate(columns, 1, dtype=np.float32))

@@ -1,4 +1,4 @@
-"""A data set in two parts, standardised by what the first part knows."""
+"""A data set in two parts."""
 
 from dataclasses import dataclass, replace
 
@@ -39,17 +39,6 @@ class Split:
     @property
     def n_classes(self) -> int:
         return len(self.class_names)
-
-    def standardized(self, columns: slice | Tensor = slice(None)) -> "Split":
-        """Each column, or each of the given ones, with mean 0 and variance 1 on the training part.
-
-        A column that is constant there is only shifted.
-        """
-        mean, std = self.x_train.new_zeros(self.n_features), self.x_train.new_ones(self.n_features)
-        mean[columns] = self.x_train[:, columns].mean(0)
-        std[columns] = self.x_train[:, columns].std(0, correction=0)
-        std[std == 0] = 1.0
-        return replace(self, x_train=(self.x_train - mean) / std, x_test=(self.x_test - mean) / std)
 
     def to(self, device: str | torch.device) -> "Split":
         """The same data on another device."""

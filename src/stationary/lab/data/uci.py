@@ -20,7 +20,7 @@ with extra("experiments"):
     from sklearn.datasets import fetch_covtype, get_data_home
     from sklearn.model_selection import KFold, StratifiedKFold
 
-NAMES = ("diabetes", "adult", "adult-scaled", "connect-4", "connect-4-codes", "connect-4-onehot", "covtype")
+DATASETS = ("diabetes", "adult", "adult-scaled", "connect-4", "connect-4-codes", "connect-4-onehot", "covtype")
 CONNECT_4 = {"connect-4": {"o": -1.0, "b": 0.0, "x": 1.0}, "connect-4-codes": {"b": 0.0, "o": 1.0, "x": 2.0}}
 
 EXPECTED: dict[str, tuple[int, dict[Any, int]]] = {  # features in the file, rows of each class
@@ -42,7 +42,7 @@ COVTYPE_REPAIR = f"put the whole {COVTYPE_FILE} into a folder and give that as -
 
 
 @dataclass(frozen=True)
-class Table:
+class Tabular:
     """A whole data set, encoded but not yet standardised.
 
     Args:
@@ -66,7 +66,7 @@ class Table:
     def n_classes(self) -> int:
         return len(self.class_names)
 
-    def to(self, device: str | torch.device) -> "Table":
+    def to(self, device: str | torch.device) -> "Tabular":
         """The same data on another device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device), numeric=self.numeric.to(device))
 
@@ -104,7 +104,7 @@ class Table:
         return Split(x_train, self.y[train], x_test, self.y[test], self.feature_names, self.class_names)
 
 
-def load(name: str, data_dir: str | Path | None = None) -> Table:
+def load(name: str, data_dir: str | Path | None = None) -> Tabular:
     """A benchmark by name.
 
     Adult comes without the 3,620 rows that lack a value; in "adult-scaled" the columns of its categories are
@@ -114,16 +114,16 @@ def load(name: str, data_dir: str | Path | None = None) -> Table:
     them as well.
 
     Args:
-        name: one of ``NAMES``; all but "covtype" are bundled.
+        name: one of ``DATASETS``; all but "covtype" are bundled.
         data_dir: the folder of covtype.csv.xz. Else it is looked for in the folder ``$STATIONARY_DATA``, and then
             downloaded by scikit-learn, into the first of these folders or where scikit-learn keeps its data.
     """
-    if name not in NAMES:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}; got {name!r}")
+    if name not in DATASETS:
+        raise ValueError(f"name must be one of {', '.join(DATASETS)}; got {name!r}")
     return _covtype(data_dir) if name == "covtype" else _bundled(name)
 
 
-def _bundled(name: str) -> Table:
+def _bundled(name: str) -> Tabular:
     file = next(file for file in EXPECTED if name.startswith(file))
     table = read(file, dtype="category" if file == "connect-4" else None)  # much faster than strings
     table = table[(table != "?").all(axis=1)].reset_index(drop=True)
@@ -136,17 +136,17 @@ def _bundled(name: str) -> Table:
     numeric = torch.tensor([column in table.columns or name == "adult-scaled" for column in encoded.columns])
     x = torch.tensor(encoded.to_numpy(np.float32)).contiguous()
     y = torch.from_numpy(classes.codes.astype(np.int64))
-    return Table(x, y, numeric, tuple(encoded.columns), tuple(classes.categories))
+    return Tabular(x, y, numeric, tuple(encoded.columns), tuple(classes.categories))
 
 
-def _covtype(data_dir: str | Path | None) -> Table:
+def _covtype(data_dir: str | Path | None) -> Tabular:
     folders = [Path(folder).expanduser() for folder in (data_dir, os.environ.get("STATIONARY_DATA")) if folder]
     path = next((folder / COVTYPE_FILE for folder in folders if (folder / COVTYPE_FILE).is_file()), None)
     x, labels = cached(path, _read_covtype) if path else _download_covtype(folders)
     y = torch.from_numpy(labels.astype(np.int64)) - 1
     classes = tuple(str(label) for label in EXPECTED["covtype"][1])
     numeric = torch.ones(x.shape[1], dtype=torch.bool)
-    return Table(torch.from_numpy(x.astype(np.float32, order="C")), y, numeric, COVTYPE_FEATURES, classes)
+    return Tabular(torch.from_numpy(x.astype(np.float32, order="C")), y, numeric, COVTYPE_FEATURES, classes)
 
 
 def _read_covtype(path: Path) -> tuple[Array, Array]:

@@ -1,19 +1,20 @@
-"""What the experiments share with the paper: its published numbers, its activations' scale, its toy network.
+"""What the experiments take from the paper: the names of its activations, and its published numbers.
 
 ``paper_tables.csv`` holds the numbers of the paper's tables (Meronen, Irwanto and Solin, NeurIPS 2020), as printed.
+Nothing here needs torch.
 """
 
 import csv
-import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from typing import Literal, TypeVar
 
-from torch import nn
-
-from stationary.activations import RBF, Matern, Sine, Step
-from stationary.activations import activation as activation_by_name
 from stationary.lab.report.content import Measured
-from stationary.training import Training
+
+T = TypeVar("T")
 
 NUS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "matern72": 3.5}
 NAMES = {
@@ -34,48 +35,75 @@ NAMES = {
     "siren": "SIREN",
 }
 LOCAL = ("rbf", *NUS)  # they decay, so their prior can be restored
-VARIANTS = {"surrogate": ("step", "matern12"), "learnable": tuple(NUS)}  # and of which activations
+Variant = Literal["", "surrogate", "learnable"]
+VARIANTS: dict[Variant, tuple[str, ...]] = {  # and of which activations
+    "": tuple(NAMES),
+    "surrogate": ("step", "matern12"),
+    "learnable": tuple(NUS),
+}
 
 
-def activation(name: str, lengthscale: float, *, code_scale: bool) -> nn.Module:
-    """The paper's activation by name, perhaps with a variant, as in "matern12 surrogate" or "matern52 learnable".
+def in_a_row(*words: str) -> str:
+    """The words that are not empty, with a space between them: how rows of tables are named."""
+    return " ".join(filter(None, words))
+
+
+def look_up(rows: Mapping[str, T], key: str, setting: str) -> T:
+    """What a stored name stands for.
+
+    Raises:
+        ValueError: nothing has this name; ``setting`` is what the error calls it.
+    """
+    if key in rows:
+        return rows[key]
+    if len(rows) > 30:
+        known = f"one of {len(rows)} names, such as {', '.join(get_close_matches(key, rows, 5, cutoff=0))}"
+    else:
+        known = f"one of {', '.join(rows)}"
+    raise ValueError(f"{setting} must be {known}; got {key!r}")
+
+
+@dataclass(frozen=True)
+class Prior:
+    """An activation, named after the prior over functions that it stands for.
 
     Args:
-        name: "siren", or a name of ``stationary.activation``. Surrogate gradients are those of a jump blurred by the
-            length-scale.
-        lengthscale: of the Matérn ones.
-        code_scale: scaled as in the authors' published code, whose Matérn activations have the variance
-            lambda / nu = 2 / (lengthscale sqrt(2 nu)) instead of 1, and whose RBF is e^(-x^2).
+        name: one of ``NAMES``.
+        variant: "surrogate" for a jump whose gradients are those of a blurred one; "learnable" for smoothness and
+            length-scale that are trained; or "".
+        restored: whether its predictions are made with the restored prior; of a network that was trained without.
     """
-    name, _, variant = name.partition(" ")
-    if variant and name not in VARIANTS.get(variant, ()):
-        known = ", ".join(f"{name} {variant}" for variant, names in VARIANTS.items() for name in names)
-        raise ValueError(f"an activation with a variant must be one of {known}; got {name} {variant}")
-    surrogate = lengthscale if variant == "surrogate" else None
-    if name in NUS:
-        nu = NUS[name]
-        variance = 2 / (lengthscale * math.sqrt(2 * nu)) if code_scale else 1.0
-        return Matern(nu, lengthscale, variance, surrogate=surrogate, learnable=variant == "learnable")
-    if name == "step":
-        return Step(surrogate=surrogate)
-    if name == "siren":
-        return Sine(1.0)  # the frequency is not in the paper
-    if name == "rbf":
-        return RBF(1.0, math.sqrt(math.pi / 2)) if code_scale else RBF(lengthscale)
-    return activation_by_name(name)
+
+    name: str
+    variant: Variant = ""
+    restored: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in VARIANTS[self.variant]:
+            known = ", ".join(VARIANTS[self.variant])
+            raise ValueError(f"name must be one of {known} for the variant {self.variant!r}; got {self.name!r}")
+        if self.restored and not self.restorable:
+            raise ValueError(f"restored needs one of {', '.join(LOCAL)} without a variant; got {self.key!r}")
+
+    @property
+    def restorable(self) -> bool:
+        """Whether there is a row with its restored prior as well."""
+        return self.name in LOCAL and not self.variant
+
+    @property
+    def key(self) -> str:
+        """As configurations and stored results name it, such as "matern12 surrogate"."""
+        return in_a_row(self.name, self.variant, "restored" * self.restored)
+
+    @property
+    def label(self) -> str:
+        """As reports print it, such as "Matérn-1/2 surrogate"."""
+        return in_a_row(NAMES[self.name], self.variant, "restored" * self.restored)
 
 
-def name_of(prior: str) -> str:
-    """As it is printed, with its variant."""
-    name, _, variant = prior.partition(" ")
-    return f"{NAMES[name]} {variant}".strip()
-
-
-def toy_training(epochs: int, *, loss: str = "cross_entropy", seed: int = 0) -> Training:
-    """Full batches, Adam 0.02, divided by 10 at the epochs 250, 500 and 1000."""
-    return Training(
-        loss=loss, epochs=epochs, batch_size=None, learning_rate=0.02, milestones=(250, 500, 1000), seed=seed
-    )
+_trainable = [Prior(name, variant) for variant, names in VARIANTS.items() for name in names]
+_restored = [replace(prior, restored=True) for prior in _trainable if prior.restorable]
+TRAINABLE, RESTORED = ({prior.key: prior for prior in priors} for priors in (_trainable, _restored))
 
 
 def published(experiment: str, dataset: str, prior: str, method: str, metric: str) -> Measured | None:

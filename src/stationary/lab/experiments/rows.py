@@ -1,24 +1,36 @@
 """Results of several runs, sorted into the rows of a table."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+from stationary.lab.runs.store import Arrays
+
+Rows: TypeAlias = dict[str, Arrays]  # by row, its arrays by quantity
+ByModel: TypeAlias = dict[tuple[str, str], tuple[Any, Arrays]]  # by model and prior, the configuration and its arrays
 
 
-def rows_of(results: Iterable[Arrays]) -> dict[str, Arrays]:
-    """By row, its arrays by quantity, of arrays by "row: quantity"; several runs are joined, seed after seed."""
+def joined_rows(results: Iterable[Arrays]) -> Rows:
+    """The arrays that are stored as "row: quantity", by row; several runs are joined along the first axis.
+
+    Arrays without a row, such as the seconds that a run took, are left out.
+    """
     parts: dict[str, list[Arrays]] = {}
     for arrays in results:
-        own: dict[str, Arrays] = {}
+        own: Rows = {}
         for name, array in arrays.items():
-            row, quantity = name.split(": ")
-            own.setdefault(row, {})[quantity] = array
+            row, of_a_row, quantity = name.partition(": ")
+            if of_a_row:
+                own.setdefault(row, {})[quantity] = array
         for row, quantities in own.items():
             parts.setdefault(row, []).append(quantities)
     return {
         row: {quantity: np.concatenate([run[quantity] for run in runs]) for quantity in runs[0]}
         for row, runs in parts.items()
     }
+
+
+def by_model(results: Iterable[tuple[Any, Arrays]]) -> ByModel:
+    """Results whose configurations differ in their ``model`` and ``prior``."""
+    return {(config.model, config.prior): (config, arrays) for config, arrays in results}

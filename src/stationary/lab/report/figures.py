@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from stationary._extras import extra
+from stationary._files import write_atomically
 
 with extra("experiments"):
     from matplotlib.axes import Axes
@@ -40,3 +43,11 @@ def smoothness_label(nu: float) -> str:
 def line_legend(ax: Axes, styles: dict[str, dict[str, Any]]) -> None:
     """A legend of line styles alone, whatever the colours of the curves."""
     ax.legend([Line2D([], [], **style) for style in styles.values()], styles.keys(), frameon=False, fontsize="small")
+
+
+def save_figure(path: Path, figure: Figure) -> list[Path]:
+    """Write a figure as PNG and SVG."""
+    return [
+        write_atomically(path.with_suffix(f".{kind}"), partial(figure.savefig, format=kind, dpi=160))
+        for kind in ("png", "svg")
+    ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stationary._extras import extra
 from stationary.lab.report.content import Cell, Measured, Section, Table
-from stationary.lab.runs.provenance import seconds_of
+from stationary.lab.runs.provenance import duration, seconds_of
 
 with extra("experiments"):
     import jinja2
@@ -249,15 +249,8 @@ def _provenance(environments: Sequence[dict[str, Any]]) -> Iterator[dict[str, st
         if times:
             facts["Finished"] = times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
         if seconds:
-            facts["Wall time"] = _duration(sum(seconds))
+            facts["Wall time"] = duration(sum(seconds))
         for key, value in json.loads(shared_json).items():
             text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
             facts[key.upper() if key in ("cpu", "gpu") else key.replace("_", " ").capitalize()] = text
         yield facts
-
-
-def _duration(seconds: float) -> str:
-    minutes, hours = seconds / 60, seconds / 3600
-    if seconds < 99.5:
-        return f"{seconds:.3g} s"
-    return f"{minutes:.0f} min" if minutes < 99.5 else f"{hours:.3g} h"

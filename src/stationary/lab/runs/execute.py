@@ -12,14 +12,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields, replace
-from importlib import import_module
 from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
 from stationary._extras import extra
+from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import Arrays, CorruptRunError, RunStore, running
 
@@ -34,15 +33,13 @@ class Task:
     """One configuration of one experiment.
 
     Args:
-        experiment: its name, as in the run store.
-        module: the path of its module, to be imported where the task runs.
+        experiment: its files are imported where the task runs.
         config: one of its configurations.
         num_cpus: what Ray reserves for it, and the threads it gets there.
         num_gpus: the same, on device "cuda"; 0.5 lets two tasks share a GPU.
     """
 
-    experiment: str
-    module: str
+    experiment: Experiment
     config: Any
     num_cpus: int = 1
     num_gpus: float = 1.0
@@ -50,7 +47,7 @@ class Task:
     @property
     def key(self) -> tuple[str, int, Any]:
         """How the run store knows it: experiment, version, configuration."""
-        return self.experiment, import_module(self.module).VERSION, self.config
+        return self.experiment.name, self.experiment.config.VERSION, self.config
 
 
 @dataclass(frozen=True)
@@ -165,6 +162,8 @@ def check(engine: str, jobs: int, device: str, address: str | None) -> None:
 
 def choose_device(device: str) -> str:
     """The device of a local run; "auto" is "cuda" where there is a GPU, else "cpu"."""
+    import torch
+
     found = torch.cuda.is_available()
     if device == "auto":
         return "cuda" if found else "cpu"
@@ -183,28 +182,30 @@ def grouped(tasks: Sequence[Task], device: str) -> list[Unit]:
         name, config = _lockstep(task), task.config
         if device == "cuda" and name and len(getattr(config, name)) == 1:
             same = tuple(getattr(config, field.name) for field in fields(config) if field.name != name)
-            key = (task.experiment, task.module, task.num_cpus, task.num_gpus, same)
+            key = (task.experiment, task.num_cpus, task.num_gpus, same)
         groups.setdefault(key, []).append(task)
     return [tuple(group) for group in groups.values()]
 
 
 def _lockstep(task: Task) -> str | None:
     """The setting in which tasks that run as one may differ."""
-    name = getattr(import_module(task.module), "LOCKSTEP", None)
+    name = task.experiment.config.LOCKSTEP
     if name is not None and not isinstance(getattr(task.config, name, None), tuple):
-        raise ValueError(f"LOCKSTEP of {task.module} must name a tuple of its Config; got {name!r}")
+        raise ValueError(f"LOCKSTEP of {task.experiment.package} must name a tuple of its Config; got {name!r}")
     return name
 
 
 def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
     """Run a task, or several in lockstep, wherever this is called; what is raised is returned as text, for each."""
-    if threads:
-        torch.set_num_threads(threads)
     start = time.perf_counter()
     try:
+        if threads:
+            import torch
+
+            torch.set_num_threads(threads)
         task, several = unit[0], len(unit) > 1
         config = _merged(unit) if several else task.config
-        arrays = import_module(task.module).run(config, device)
+        arrays = task.experiment.run.run(config, device)
         seconds = round(time.perf_counter() - start, 3)
         where = environment(device) | {"wall_s": seconds}
         if not several:
@@ -224,7 +225,7 @@ def _cut(arrays: Arrays, unit: Unit) -> list[Arrays]:
         if np.shape(array)[:1] != (len(unit),):
             raise ValueError(
                 f"the first axis of {name!r} must have length {len(unit)}, one entry for each of {_lockstep(unit[0])}, "
-                f"since {unit[0].module} has LOCKSTEP; got the shape {np.shape(array)}"
+                f"since {unit[0].experiment.package} has LOCKSTEP; got the shape {np.shape(array)}"
             )
     return [{name: array[k : k + 1] for name, array in arrays.items()} for k in range(len(unit))]
 
@@ -251,6 +252,8 @@ def _here(tasks: list[Task], device: str) -> Events:
 
 
 def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
+    import torch
+
     threads = max(1, torch.get_num_threads() // jobs)
     # A dead process takes its pool along. One by one then: it shows which task did it, and leaves each all the memory.
     for unit in (yield from _pool(grouped(tasks, device), jobs, device, threads)):

@@ -8,13 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scikit-learn", "matplotlib")
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
     """The machine, the versions and the commit of this run, to be stored beside its results."""
+    import torch
+
     return {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -31,6 +31,16 @@ def seconds_of(environment: dict[str, Any]) -> float | None:
     """The time a stored run took, in a sum over runs: of runs in lockstep, each has its share of their wall time."""
     seconds = environment.get("wall_s")
     return None if seconds is None else float(seconds) / environment.get("lockstep", 1)
+
+
+def duration(seconds: float) -> str:
+    """A time in words, with the digits that matter: "0.25 s", "99.4 s", "12 min", "2.5 h", "1,200 h"."""
+    minutes, hours = seconds / 60, seconds / 3600
+    if seconds < 99.5:
+        return f"{seconds:.3g} s"
+    if minutes < 99.5:
+        return f"{minutes:.0f} min"
+    return f"{hours:.3g} h" if hours < 99.5 else f"{hours:,.0f} h"
 
 
 def _version(package: str) -> str | None:

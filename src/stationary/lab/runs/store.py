@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
@@ -15,17 +15,14 @@ from functools import partial
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 
 from stationary._files import write_atomically, write_text
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 State = Literal["done", "running", "failed", "missing", "corrupt"]
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]  # what an experiment computes, by name
 
 FILES = CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.npz"
 ERROR = "error.txt"
@@ -147,12 +144,20 @@ class RunStore:
     def state(self, experiment: str, version: int, config: Any) -> State:
         """What is known of the run of this configuration."""
         try:
-            if self.load(experiment, version, config):
-                return "done"
+            run = self.load(experiment, version, config)
         except CorruptRunError:
-            return "corrupt"
+            run = None
+        return state_of(self.folder(experiment, version, config), [run.folder] if run else [])
+
+    def environment(self, experiment: str, version: int, config: Any) -> dict[str, Any] | None:
+        """Where a finished run was computed, without reading its arrays; None if there is no such run."""
         folder = self.folder(experiment, version, config)
-        return "running" if running(folder) else "failed" if (folder / ERROR).exists() else "missing"
+        if not (folder / RESULT).exists():
+            return None
+        try:
+            return json.loads((folder / ENVIRONMENT).read_bytes())
+        except (OSError, ValueError):
+            return None
 
     def runs(self, experiment: str, on_problem: Callable[[CorruptRunError], object]) -> Iterator[Run]:
         """Every finished run of an experiment, of any version and configuration, in the order of their folders' names.
@@ -181,6 +186,22 @@ class RunStore:
         return folder
 
 
+def state_of(folder: Path, readable: Container[Path]) -> State:
+    """What is known of the run in a folder.
+
+    Args:
+        folder: of the run.
+        readable: the folders of all finished runs that could be read, as ``RunStore.runs`` gives them.
+    """
+    if folder in readable:
+        return "done"
+    if not folder.exists():
+        return "missing"
+    if (folder / RESULT).exists():
+        return "corrupt"
+    return "running" if running(folder) else "failed" if (folder / ERROR).exists() else "missing"
+
+
 def running(folder: Path) -> Running | None:
     """Who runs what is stored in a folder; None if nobody does, or if its process has ended.
 
@@ -191,14 +212,6 @@ def running(folder: Path) -> Running | None:
         return marker if not marker.here or (marker.born is not None and _born(marker.pid) == marker.born) else None
     except (OSError, ValueError, TypeError):
         return None
-
-
-def save_figure(path: Path, figure: "Figure") -> list[Path]:
-    """Write a matplotlib figure as PNG and SVG."""
-    return [
-        write_atomically(path.with_suffix(f".{kind}"), partial(figure.savefig, format=kind, dpi=160))
-        for kind in ("png", "svg")
-    ]
 
 
 def _write_arrays(arrays: dict[str, Any], file: IO[bytes]) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,24 +12,20 @@ from scipy.stats import t as student
 
 from stationary.lab.data.radar import PATTERNS, EmitterLibrary
 from stationary.lab.experiments import paper
-from stationary.lab.experiments.rows import Arrays, rows_of
+from stationary.lab.experiments.radar.config import GROUPS, ROWS, TITLE, Config
+from stationary.lab.experiments.rows import Rows, joined_rows
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.runs.store import Arrays
 
-if TYPE_CHECKING:
-    from stationary.lab.experiments.radar import Config
-
-TITLE = "Radar emitters (Fig. 5)"
-GROUPS = ("known", "similar", "different")
 SHOWN = ("relu", "matern52", "matern52 restored")  # in the figures
 MAIN = ("ACC known", "NLPD known", "ECE known")
 SEPARATION = tuple(f"{metric} {group}" for metric in ("AUROC", "FPR95") for group in GROUPS[1:])
 OTHER_SCORES = ("mutual_information", "std", "max_probability", "energy")
-Rows = dict[str, Arrays]  # by row, the arrays by quantity; their first axis is that of the seeds
 
 
-def report(results: list[tuple["Config", Arrays]]) -> Section:
-    rows = rows_of(arrays for _, arrays in results)
+def report(results: list[tuple[Config, Arrays]]) -> Section:
+    rows = joined_rows(arrays for _, arrays in results)
     config = results[0][0]
     shown = {row: rows[row] for row in SHOWN if row in rows} or dict(list(rows.items())[:2])
     return Section(
@@ -66,8 +62,7 @@ def _tables(rows: Rows) -> Iterator[Table]:
         (others, "the same by other scores."),
     ):
         cells: list[tuple[Cell, ...]] = [
-            (paper.name_of(row), *(_measured(row, metric, arrays) for metric in metrics))
-            for row, arrays in rows.items()
+            (ROWS[row].label, *(_measured(row, metric, arrays) for metric in metrics)) for row, arrays in rows.items()
         ]
         columns = ("activation", *(metric.replace("_", " ") for metric in metrics))
         yield Table(f"Mean and std over {seeds} seeds: {caption}", columns, tuple(cells))
@@ -77,7 +72,7 @@ def _measured(row: str, metric: str, arrays: Arrays) -> Measured:
     return Measured.over(arrays[metric], paper.published("radar", "radar", row, "NN", metric))
 
 
-def _in_words(rows: Rows, results: list[tuple["Config", Arrays]]) -> str:
+def _in_words(rows: Rows, results: list[tuple[Config, Arrays]]) -> str:
     if not {"relu", "matern52"} <= set(rows):
         return "The paper's two networks have not both run."
     parts = []
@@ -88,13 +83,13 @@ def _in_words(rows: Rows, results: list[tuple["Config", Arrays]]) -> str:
             f"{group.capitalize()} emitters: AUROC of the entropy {ours.mean():.3f} with Matérn-5/2 and "
             f"{relu.mean():.3f} with ReLU; {verdict}."
         )
-    accuracies = ", ".join(f"{paper.name_of(row)} {rows[row]['ACC known'].mean():.3f}" for row in ("relu", "matern52"))
+    accuracies = ", ".join(f"{ROWS[row].label} {rows[row]['ACC known'].mean():.3f}" for row in ("relu", "matern52"))
     return "\n\n".join(
         ["The simulator is ours, with the paper's description as its plan.", f"Accuracy: {accuracies}.", *parts]
     )
 
 
-def _paired(results: list[tuple["Config", Arrays]], metric: str) -> list[np.ndarray[Any, Any]]:
+def _paired(results: list[tuple[Config, Arrays]], metric: str) -> list[np.ndarray[Any, Any]]:
     """Of Matérn-5/2 and of ReLU, in the seeds that both have run with."""
     by_row: dict[str, dict[int, float]] = {"matern52": {}, "relu": {}}
     for config, arrays in results:
@@ -145,7 +140,7 @@ def _histograms(rows: Rows) -> Figure:
         for group, color in zip(GROUPS, plots.COLORS, strict=False):
             counts = arrays[f"entropy {group}"][0]
             ax.stairs(counts / counts.sum(), arrays["edges"][0], fill=True, color=color, alpha=0.5, label=group)
-        ax.set(title=paper.name_of(row), xlabel="predictive entropy", yticks=())
+        ax.set(title=ROWS[row].label, xlabel="predictive entropy", yticks=())
     np.atleast_1d(axes)[-1].legend(frameon=False)
     return figure
 
@@ -155,7 +150,7 @@ def _by_noise(rows: Rows) -> Figure:
     for ax, metric in zip(axes, ("ACC", "NLPD"), strict=True):
         for (row, arrays), color in zip(rows.items(), plots.COLORS, strict=False):
             values = arrays[f"{metric} by noise"]
-            ax.plot(values.mean(0), "o-", ms=3, color=color, label=paper.name_of(row))
+            ax.plot(values.mean(0), "o-", ms=3, color=color, label=ROWS[row].label)
         ax.set(xlabel="noise level", ylabel=f"{metric} known")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(rows), frameon=False)
     return figure
@@ -175,7 +170,7 @@ def _examples(rows: Rows) -> Figure:
             ax.set(xlim=(0, 1), yticks=range(5), yticklabels=[f"emitter {int(c)}" for c in classes])
             ax.invert_yaxis()
             ax.tick_params(labelsize="x-small")
-            ax.set_title(f"{paper.name_of(row)}: H {entropy:.2f}, MI {information:.2f}", fontsize="x-small")
+            ax.set_title(f"{ROWS[row].label}: H {entropy:.2f}, MI {information:.2f}", fontsize="x-small")
         _pulses(line[0], np.array(times[: min(int(count), 60)]))
         which = f" (emitter {int(emitter)})" if group == "known" else ""
         line[0].set_title(f"{group}{which}, first {min(int(count), 60)} of {int(count)} pulses", fontsize="small")
@@ -188,7 +183,7 @@ def _pulses(ax: Axes, times: np.ndarray[Any, Any]) -> None:
     ax.set(yticks=(), ylim=(0, 1.1))
 
 
-def _patterns(config: "Config") -> Figure:
+def _patterns(config: Config) -> Figure:
     library = EmitterLibrary.generate(100, spread=config.spread, error=config.error)
     clean = library.simulate(1, 1, seed=0)
     figure, axes = plots.panels(2, len(PATTERNS), width=13, height=3.2)

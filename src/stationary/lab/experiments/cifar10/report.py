@@ -1,7 +1,7 @@
 """What the CIFAR-10 experiment says, beside the paper's table and pictures."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,37 +10,34 @@ from matplotlib.figure import Figure
 from stationary import ood
 from stationary.lab.data.cifar10 import CLASSES
 from stationary.lab.experiments import paper
-from stationary.lab.experiments.rows import Arrays, rows_of
+from stationary.lab.experiments.cifar10.config import AS_STATED, ROWS, TITLE, Config
+from stationary.lab.experiments.rows import Rows, joined_rows
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.runs.store import Arrays
 
-if TYPE_CHECKING:
-    from stationary.lab.experiments.cifar10 import Config
-
-TITLE = "CIFAR-10: known and unknown classes (Fig. 4, Table 5)"
 COMPARED = {"ACC known": 1, "NLPD known": -1, "NLPD unknown": -1}  # what the paper has; 1 where larger is better
 OTHERS = ("NLPD known mean-probability", "NLPD unknown mean-probability", "ECE known", "clipped unknown")
 AUROC, *REST = (tuple(f"{metric} {score}" for score in ood.SCORES) for metric in ("AUROC", "AUPR", "FPR95"))
 OOD = (*AUROC, *(name for names in REST for name in names))
-OTHERWISE = {"augmented", "steps", "L2"}  # words for how a head was trained
 SETTINGS = {
     "paper": "The trunk was trained on all ten classes",
     "strict": "The trunk was trained on the five known classes",
     "generated": "Generated images, untrained trunk",
 }
 HEADINGS = 0.25  # inches above the figure's first row
-Rows = dict[str, dict[str, Arrays]]  # by setting and row, the arrays by quantity; their first axis is that of the seeds
+BySetting: TypeAlias = dict[str, Rows]  # the first axis of the arrays is that of the seeds
 
 
-def by_setting(results: list[tuple["Config", Arrays]]) -> Rows:
+def by_setting(results: list[tuple[Config, Arrays]]) -> BySetting:
     """The seeds of each configuration together."""
     settings: dict[str, list[Arrays]] = {}
     for config, arrays in results:
         settings.setdefault(config.setting, []).append(arrays)
-    return {setting: rows_of(found) for setting, found in settings.items()}
+    return {setting: joined_rows(found) for setting, found in settings.items()}
 
 
-def report(results: list[tuple["Config", Arrays]]) -> Section:
+def report(results: list[tuple[Config, Arrays]]) -> Section:
     rows = by_setting(results)
     return Section(
         title=TITLE,
@@ -57,24 +54,34 @@ def report(results: list[tuple["Config", Arrays]]) -> Section:
             "probability."
             for setting in rows
         },
-        tables=tuple(table for setting, found in rows.items() for table in _tables(setting, found)),
-        records=tuple(_records(rows)),
+        tables=tables(results),
+        records=records(results),
     )
 
 
-def _split(rows: dict[str, Arrays]) -> tuple[dict[str, Arrays], dict[str, Arrays]]:
+def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
+    """Four for each setting; they need no images."""
+    return tuple(table for setting, found in by_setting(results).items() for table in _tables(setting, found))
+
+
+def records(results: list[tuple[Config, Arrays]]) -> tuple[dict[str, Any], ...]:
+    """Every number of every row; they need no images."""
+    return tuple(_records(by_setting(results)))
+
+
+def _split(rows: Rows) -> tuple[Rows, Rows]:
     """Those that are trained as the paper says, and the others."""
-    others = {row: arrays for row, arrays in rows.items() if set(row.split()) & OTHERWISE}
+    others = {row: arrays for row, arrays in rows.items() if ROWS[row].recipe != AS_STATED}
     return {row: arrays for row, arrays in rows.items() if row not in others}, others
 
 
 def _measured(setting: str, row: str, metric: str, arrays: Arrays) -> Measured:
-    prior = " ".join(word for word in row.split() if word not in OTHERWISE)
+    prior = ROWS[row].prior.key
     published = paper.published("cifar10", "cifar-10", prior, "NN", metric) if setting == "paper" else None
     return Measured.over(arrays[metric], published, COMPARED.get(metric, 0))
 
 
-def _tables(setting: str, rows: dict[str, Arrays]) -> Iterator[Table]:
+def _tables(setting: str, rows: Rows) -> Iterator[Table]:
     as_stated, otherwise = _split(rows)
     for shown, metrics, caption in (
         (
@@ -104,14 +111,14 @@ def _tables(setting: str, rows: dict[str, Arrays]) -> Iterator[Table]:
         seeds = max(len(arrays["ACC known"]) for arrays in shown.values())
         over = f"mean and std over {seeds} seeds" if seeds > 1 else "one seed"
         cells: list[tuple[Cell, ...]] = [
-            (paper.name_of(row), *(_measured(setting, row, metric, arrays) for metric in metrics))
+            (ROWS[row].label, *(_measured(setting, row, metric, arrays) for metric in metrics))
             for row, arrays in shown.items()
         ]
         columns = ("activation", *(metric.replace("_", " ") for metric in metrics))
         yield Table(f"{SETTINGS[setting]}; {over}: {caption}", columns, tuple(cells))
 
 
-def _in_words(rows: Rows) -> str:
+def _in_words(rows: BySetting) -> str:
     parts = []
     for setting, found in rows.items():
         shown = _split(found)[0] or found
@@ -120,22 +127,22 @@ def _in_words(rows: Rows) -> str:
         for metric in ("AUROC std", "AUROC entropy"):
             values = {row: of[metric] for row, of in mean.items()}
             told[metric.removeprefix("AUROC ")] = (
-                paper.name_of(max(values, key=values.__getitem__)),
+                ROWS[max(values, key=values.__getitem__)].label,
                 max(values.values()),
             )
         sure = min(mean, key=lambda row: mean[row]["NLPD unknown"])
-        upside_down = [paper.name_of(row) for row in mean if mean[row]["AUROC std"] < 0.5]
+        upside_down = [ROWS[row].label for row in mean if mean[row]["AUROC std"] < 0.5]
         parts.append(
             f"{SETTINGS[setting]}: accuracy on known classes from {min(m['ACC known'] for m in mean.values()):.3f} to "
             f"{max(m['ACC known'] for m in mean.values()):.3f}. The NLPD of unknown classes is lowest with "
-            f"{paper.name_of(sure)} ({mean[sure]['NLPD unknown']:.3f}). Unknown classes are told apart best with "
+            f"{ROWS[sure].label} ({mean[sure]['NLPD unknown']:.3f}). Unknown classes are told apart best with "
             + " and with ".join(f"{name} by {score} (AUROC {value:.3f})" for score, (name, value) in told.items())
             + f". The std of the outputs is upside down, below 0.5, for {', '.join(upside_down) or 'no activation'}."
         )
     return "\n\n".join(parts)
 
 
-def _records(rows: Rows) -> Iterator[dict[str, Any]]:
+def _records(rows: BySetting) -> Iterator[dict[str, Any]]:
     for setting, found in rows.items():
         for row, arrays in found.items():
             for metric in (*COMPARED, *OTHERS, *OOD):
@@ -146,7 +153,7 @@ def _records(rows: Rows) -> Iterator[dict[str, Any]]:
 # Figure
 
 
-def _figure(rows: dict[str, Arrays]) -> Figure:
+def _figure(rows: Rows) -> Figure:
     """One row for each activation: the histogram, then the images of its ends."""
     n = len(next(iter(rows.values()))["ends known"][0])
     height = 1.45 * len(rows) + HEADINGS
@@ -157,7 +164,7 @@ def _figure(rows: dict[str, Arrays]) -> Figure:
     )
     for line, (row, arrays) in zip(axes, rows.items(), strict=True):
         _histogram(line[0], arrays)
-        line[0].set_ylabel(paper.name_of(row).replace(" ", "\n", 1), fontsize="small")
+        line[0].set_ylabel(ROWS[row].label.replace(" ", "\n", 1), fontsize="small")
         line[n + 1].set_axis_off()
         for group, start in (("known", 1), ("unknown", n + 2)):
             for ax, pixels, end in zip(

@@ -1,13 +1,7 @@
-"""CIFAR-10 with five known classes and five unknown ones: does the network know what it does not know?
-
-A GoogLeNet trunk is frozen, and a 1024-512-5 end is trained on plane, car, bird, cat and deer. Dropped out of the 512
-units are 20 %, in training and ten times over in prediction. In the setting "paper" the trunk has been trained on all
-ten classes, as the paper's had, so that it has seen the unknown ones, with their labels. In the setting "strict" it has
-been trained on the known ones alone.
-"""
+"""Training of the network's end on the trunk's features, and what it says of known and unknown classes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,63 +13,18 @@ from stationary import metrics, ood
 from stationary.inference import MCDropout, calibrate_prior, predict
 from stationary.lab.data import cifar10
 from stationary.lab.data.split import Split
-from stationary.lab.experiments import paper, trunk
-from stationary.lab.experiments.cifar10_report import OTHERWISE, TITLE, report
+from stationary.lab.experiments import networks
+from stationary.lab.experiments.cifar10 import trunk
+from stationary.lab.experiments.cifar10.config import AS_STATED, TRAINED, TRUNK_CLASSES, Config, Trained
+from stationary.lab.experiments.paper import look_up
+from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
 from stationary.predictive import Categorical
 from stationary.training import Training, train
 
-__all__ = ["DURATION", "LOCKSTEP", "REPRODUCES", "TITLE", "VERSION", "Config", "configs", "missing", "report", "run"]
-
-VERSION = 1
-LOCKSTEP = "seeds"
-REPRODUCES = "Fig. 4 and the CIFAR-10 table: accuracy, NLPD and uncertainty of known and unknown classes"
-DURATION = {"smoke": "a minute", "demo": "minutes, when the features are there", "paper": "minutes on a GPU"}
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-PUBLISHED = ("rbf", "matern52", "matern32", "matern12", "erf", "step", "relu", "siren")
-BEYOND = ("matern12 surrogate", "step surrogate", "matern52 learnable", "sincos", "triangle_wave", "periodic_relu")
-TRAINED = ("augmented", "steps", "augmented steps", "L2 steps")  # otherwise than we read the paper: what differs?
 COPIES = 10  # of each training image, shifted and perhaps mirrored, in what is "augmented"
 BINS = 40  # of the histograms
 ENDS = 7  # images from each end of them, as in the paper
-
-
-@dataclass(frozen=True)
-class Config:
-    """One activation, on one trunk.
-
-    Args:
-        setting: "paper" or "strict", or "generated" for made-up images and an untrained trunk.
-        prior: of the activation; perhaps with a variant, as in "step surrogate", or with how it is trained otherwise:
-            "augmented", on copies of the images that are shifted and mirrored; "steps", with a learning rate that is
-            divided by 10 in the middle, both as in the code base that the paper names; "L2", with Adam, where weight
-            decay is part of the gradient.
-        seeds: of the networks.
-        hidden, lengthscale, dropout, n_samples, epochs, batch_size, learning_rate: as the paper says.
-        weight_decay: of AdamW, which the paper's code base has as its default; the paper does not say it.
-    """
-
-    setting: str = "paper"
-    prior: str = "matern52"
-    seeds: tuple[int, ...] = (0,)
-    hidden: int = 512
-    lengthscale: float = 1.0
-    dropout: float = 0.2
-    n_samples: int = 10
-    epochs: int = 100
-    batch_size: int = 128
-    learning_rate: float = 0.01
-    weight_decay: float = 0.01
-
-
-def configs(scale: str = "paper") -> list[Config]:
-    if scale == "smoke":
-        return [Config("generated", prior, epochs=10) for prior in ("matern52", "relu", "step surrogate")]
-    if scale == "demo":
-        return [Config(setting, prior, epochs=10) for setting in trunk.CLASSES for prior in PUBLISHED]
-    rows = (*PUBLISHED, *BEYOND, *(f"{prior} {how}" for how in TRAINED for prior in PUBLISHED))
-    return [Config(setting, prior, (seed,)) for setting in trunk.CLASSES for prior in rows for seed in range(5)]
 
 
 def missing(configs: Sequence[Config]) -> str | None:
@@ -83,7 +32,7 @@ def missing(configs: Sequence[Config]) -> str | None:
     settings = {config.setting: True for config in configs if config.setting != "generated"}
     try:
         for setting in settings:
-            trunk.find_trunk(trunk.CLASSES[setting])
+            trunk.find_trunk(TRUNK_CLASSES[setting])
         if settings:
             cifar10.find()
     except FileNotFoundError as problem:
@@ -96,41 +45,42 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
     The first axis is that of the seeds.
     """
-    split = trunk.features(config.setting, device, copies=_copies(config))
-    models = train(partial(_head, config, split), *split.train, _training(config), seeds=list(config.seeds))
-    found = [dict(_evaluated(config, model, split)) for model in models]
+    row = look_up(TRAINED, config.prior, "prior")
+    split = trunk.features(config.setting, device, copies=_copies(row))
+    models = train(partial(_head, row, config, split), *split.train, _training(row, config), seeds=list(config.seeds))
+    found = [dict(_evaluated(row, config, model, split)) for model in models]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
 
-def _head(config: Config, split: Split) -> StationaryHead:
+def _head(row: Trained, config: Config, split: Split) -> StationaryHead:
     known = len(cifar10.KNOWN)
-    prior = " ".join(word for word in config.prior.split() if word not in OTHERWISE)
-    activation = paper.activation(prior, config.lengthscale, code_scale=True)
+    activation = networks.activation(row.prior, config.lengthscale, code_scale=True)
     return StationaryHead(split.n_features, known, hidden=config.hidden, activation=activation, dropout=config.dropout)
 
 
-def _copies(config: Config) -> int:
+def _copies(row: Trained) -> int:
     """Of each training image; 0 for the images as they are."""
-    return COPIES if "augmented" in config.prior.split() else 0
+    return COPIES if row.recipe.augmented else 0
 
 
-def _training(config: Config) -> Training:
+def _training(row: Trained, config: Config) -> Training:
     """All copies of the images count as so many epochs."""
-    words, epochs = config.prior.split(), config.epochs // max(1, _copies(config))
+    epochs = config.epochs // max(1, _copies(row))
     return Training(
         epochs=epochs,
-        milestones=(epochs // 2,) if "steps" in words else (),
+        milestones=(epochs // 2,) if row.recipe.steps else (),
         batch_size=config.batch_size,
-        optimizer="adam" if "L2" in words else "adamw",
+        optimizer="adam" if row.recipe.l2 else "adamw",
         learning_rate=config.learning_rate,
         weight_decay=config.weight_decay,
     )
 
 
-def _evaluated(config: Config, model: nn.Module, split: Split) -> Iterator[tuple[str, Any]]:
-    yield from _row(config.prior, config, model, split)
-    if config.prior in paper.LOCAL:
-        yield from _row(f"{config.prior} restored", config, calibrate_prior(model, split.x_train), split)
+def _evaluated(row: Trained, config: Config, model: nn.Module, split: Split) -> Iterator[tuple[str, Any]]:
+    yield from _row(row.key, config, model, split)
+    if row.prior.restorable and row.recipe == AS_STATED:
+        restored = Trained(replace(row.prior, restored=True))
+        yield from _row(restored.key, config, calibrate_prior(model, split.x_train), split)
 
 
 def _row(row: str, config: Config, model: nn.Module, split: Split) -> Iterator[tuple[str, Any]]:

@@ -1,15 +1,9 @@
-"""Radar emitters: a hundred known ones, and unknown ones that are similar to them or different.
-
-The simulator is ours (``lab.data.radar``), the network and its training are the paper's. How hard it is to tell the
-emitters apart, ``spread`` and ``error``, was chosen so that the ReLU network has about the paper's accuracy of 59 %
-on a simulation of its own (seed ``VALIDATION``), before any result with unknown emitters had been looked at, and not
-changed since (``docs/radar.md``).
-"""
+"""Simulation, training, and how well unknown emitters are told from known ones."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,83 +12,20 @@ from torch import Tensor, nn
 from stationary import metrics, ood
 from stationary.inference import SWAG, Ensemble, MCDropout, calibrate_prior, predict
 from stationary.lab.data.radar import EmitterLibrary, Pulses
-from stationary.lab.experiments import paper
-from stationary.lab.experiments.radar_report import TITLE, report
+from stationary.lab.experiments import networks
+from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
+from stationary.lab.experiments.radar.config import Averaged, Config
 from stationary.lab.models.radar_cnn import RadarCNN
+from stationary.lab.runs.store import Arrays
 from stationary.predictive import Categorical
 from stationary.training import Training, train
 
-__all__ = ["DURATION", "LOCKSTEP", "REPRODUCES", "TITLE", "VERSION", "Config", "configs", "report", "run"]
-
-VERSION = 1
-LOCKSTEP = "seeds"
-REPRODUCES = "Fig. 5: predictive entropy of known, similar and different radar emitters, on a simulator of our own"
-DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "minutes on a GPU, else hours"}
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-PUBLISHED = ("relu", "matern52")
-BEYOND: tuple[str, ...] = (
-    "rbf",
-    "matern72",
-    "matern32",
-    "matern12",
-    "matern12 surrogate",
-    "erf",
-    "step",
-    "step surrogate",
-    "siren",
-)
-BEYOND += ("leaky_relu", "cosine", "sincos", "triangle_wave", "periodic_relu")
 TRAINING, VALIDATION, TEST = 1, 2, 3  # seeds of simulations of the known emitters
 SIMILAR, DIFFERENT = 4, 5  # and of the unknown ones
-GROUPS = ("known", "similar", "different")
 ENSEMBLE = 5
 BINS = 40  # of the histograms
 TOP = 5  # classes that an example shows
 CLEAR = 2  # the highest noise level of the examples
-
-
-@dataclass(frozen=True)
-class Config:
-    """One activation and one way to average.
-
-    Args:
-        prior: of the activation of the 120 units; perhaps with a variant, as in "step surrogate".
-        method: "NN" (MC dropout), "ensemble" or "SWAG".
-        seeds: of the networks.
-        n_emitters, n_modes, samples_per_mode: of the training data; the last at each of 11 noise levels.
-        n_test: samples in each of the three groups of test data.
-        spread, error: how hard it is; as for ``EmitterLibrary.generate``.
-        lengthscale, dropout, n_samples, epochs, batch_size, learning_rate: the paper's; n_samples are those of MC
-            dropout, SWAG draws 30.
-    """
-
-    prior: str = "matern52"
-    method: str = "NN"
-    seeds: tuple[int, ...] = (0,)
-    n_emitters: int = 100
-    n_modes: int = 10
-    samples_per_mode: int = 5
-    n_test: int = 10_000
-    spread: float = 0.15
-    error: float = 0.15
-    lengthscale: float = 1.0
-    dropout: float = 0.2
-    n_samples: int = 100
-    epochs: int = 7
-    batch_size: int = 50
-    learning_rate: float = 0.01
-
-
-def configs(scale: str = "paper") -> list[Config]:
-    if scale == "smoke":
-        small: dict[str, Any] = {"n_emitters": 5, "n_modes": 3, "samples_per_mode": 2, "n_test": 200, "epochs": 4}
-        return [Config(prior, **small) for prior in PUBLISHED]
-    if scale == "demo":
-        return [Config(prior, samples_per_mode=1, n_test=2_000) for prior in PUBLISHED]
-    rows = [(prior, "NN") for prior in (*PUBLISHED, *BEYOND)]
-    rows += [(prior, method) for prior in PUBLISHED for method in ("ensemble", "SWAG")]
-    return [Config(prior, method, (seed,)) for prior, method in rows for seed in range(5)]
 
 
 class Simulated(NamedTuple):
@@ -134,15 +65,19 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         config.error,
         device,
     )
-    found = [dict(rows) for rows in METHODS[config.method](config, data)]
+    found = [dict(rows) for rows in BY_METHOD[config.method](config, data)]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
 
 # Methods: each gives the evaluated rows of one seed after the other
 
 
+def prior_of(config: Config) -> Prior:
+    return look_up(TRAINABLE, config.prior, "prior")
+
+
 def build(config: Config) -> RadarCNN:
-    activation = paper.activation(config.prior, config.lengthscale, code_scale=True)
+    activation = networks.activation(prior_of(config), config.lengthscale, code_scale=True)
     return RadarCNN(config.n_emitters, activation=activation, dropout=config.dropout)
 
 
@@ -150,41 +85,43 @@ def training_of(config: Config) -> Training:
     return Training(epochs=config.epochs, batch_size=config.batch_size, learning_rate=config.learning_rate)
 
 
-Rows = Iterator[tuple[str, Any]]
+Quantities: TypeAlias = Iterator[tuple[str, Any]]  # of a row, by "row: quantity"
 
 
-def _networks(config: Config, data: Simulated) -> Iterator[Rows]:
+def _networks(config: Config, data: Simulated) -> Iterator[Quantities]:
     for model in _trained(config, data, config.seeds):
         yield _rows(config, data, model)
 
 
-def _rows(config: Config, data: Simulated, model: nn.Module) -> Rows:
+def _rows(config: Config, data: Simulated, model: nn.Module) -> Quantities:
     method = MCDropout(config.n_samples)
-    yield from _evaluated(config.prior, data, partial(predict, model, method=method))
-    if config.prior in paper.LOCAL:
+    row = Averaged(prior_of(config))
+    yield from _evaluated(row, data, partial(predict, model, method=method))
+    if row.prior.restorable:
         calibrate_prior(model, data.x)
-        yield from _evaluated(f"{config.prior} restored", data, partial(predict, model, method=method))
+        restored = Averaged(replace(row.prior, restored=True))
+        yield from _evaluated(restored, data, partial(predict, model, method=method))
 
 
-def _ensembles(config: Config, data: Simulated) -> Iterator[Rows]:
+def _ensembles(config: Config, data: Simulated) -> Iterator[Quantities]:
     seeds = [seed + 1000 * k for seed in config.seeds for k in range(ENSEMBLE)]
     models = _trained(config, data, seeds)
     for start in range(0, len(models), ENSEMBLE):
         posterior = Ensemble(ENSEMBLE).posterior(models[start : start + ENSEMBLE])
-        yield _evaluated(f"{config.prior} ensemble", data, partial(predict, posterior))
+        yield _evaluated(Averaged(prior_of(config), "ensemble"), data, partial(predict, posterior))
 
 
-def _swag(config: Config, data: Simulated) -> Iterator[Rows]:
+def _swag(config: Config, data: Simulated) -> Iterator[Quantities]:
     """Weights are collected after the last epochs."""
     n = len(config.seeds)
     posteriors = SWAG(start=0.5).fit_folds(
         [partial(build, config)] * n, [(data.x, data.y)] * n, training_of(config), seeds=config.seeds
     )
     for posterior in posteriors:
-        yield _evaluated(f"{config.prior} SWAG", data, partial(predict, posterior))
+        yield _evaluated(Averaged(prior_of(config), "SWAG"), data, partial(predict, posterior))
 
 
-METHODS: dict[str, Callable[[Config, Simulated], Iterator[Rows]]] = {
+BY_METHOD: dict[str, Callable[[Config, Simulated], Iterator[Quantities]]] = {
     "NN": _networks,
     "ensemble": _ensembles,
     "SWAG": _swag,
@@ -198,32 +135,32 @@ def _trained(config: Config, data: Simulated, seeds: Sequence[int]) -> list[nn.M
 # Evaluation
 
 
-def _evaluated(row: str, data: Simulated, predictor: Callable[[Tensor], Categorical]) -> Rows:
+def _evaluated(row: Averaged, data: Simulated, predictor: Callable[[Tensor], Categorical]) -> Quantities:
     device = data.x.device
     preds = {name: predictor(pulses.inputs().to(device)).to("cpu") for name, pulses in data.groups.items()}
     known, pulses = preds["known"], data.groups["known"]
     y = pulses.targets()
-    yield f"{row}: ACC known", metrics.accuracy(known, y)
-    yield f"{row}: NLPD known", metrics.nlpd(known, y)
-    yield f"{row}: ECE known", metrics.ece(known, y)
-    yield f"{row}: ACC by noise", _by_noise(known.predict() == y, pulses)
+    yield f"{row.key}: ACC known", metrics.accuracy(known, y)
+    yield f"{row.key}: NLPD known", metrics.nlpd(known, y)
+    yield f"{row.key}: ECE known", metrics.ece(known, y)
+    yield f"{row.key}: ACC by noise", _by_noise(known.predict() == y, pulses)
     losses = -known.probs.gather(1, y[:, None])[:, 0].log()
-    yield f"{row}: NLPD by noise", _by_noise(losses, pulses)
+    yield f"{row.key}: NLPD by noise", _by_noise(losses, pulses)
     for group in ("similar", "different"):
         for name in ood.SCORES:
             scores = ood.score(known, name), ood.score(preds[group], name)
             suffix = "" if name == "entropy" else f" {name}"  # the paper's measure
-            yield f"{row}: AUROC {group}{suffix}", metrics.auroc(*scores)
-            yield f"{row}: FPR95 {group}{suffix}", metrics.fpr95(*scores)
+            yield f"{row.key}: AUROC {group}{suffix}", metrics.auroc(*scores)
+            yield f"{row.key}: FPR95 {group}{suffix}", metrics.fpr95(*scores)
     edges = np.linspace(0, np.log(known.probs.shape[1]), BINS + 1)
     for group, pred in preds.items():
         entropy = pred.entropy().double().numpy().clip(0, edges[-1])
-        yield f"{row}: entropy {group}", np.histogram(entropy, edges)[0]
-        yield f"{row}: mean entropy {group}", entropy.mean()
-        yield f"{row}: mean mutual information {group}", pred.mutual_information().mean().item()
+        yield f"{row.key}: entropy {group}", np.histogram(entropy, edges)[0]
+        yield f"{row.key}: mean entropy {group}", entropy.mean()
+        yield f"{row.key}: mean mutual information {group}", pred.mutual_information().mean().item()
         place = int((data.groups[group].noise <= CLEAR).argmax())
-        yield f"{row}: example {group}", _example(data.groups[group], pred, place)
-    yield f"{row}: edges", edges
+        yield f"{row.key}: example {group}", _example(data.groups[group], pred, place)
+    yield f"{row.key}: edges", edges
 
 
 def _by_noise(values: Tensor, pulses: Pulses) -> np.ndarray[Any, Any]:

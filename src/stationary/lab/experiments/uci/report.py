@@ -2,20 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stationary.lab.experiments import paper
+from stationary.lab.experiments.rows import joined_rows
+from stationary.lab.experiments.uci.config import COMPARED, ENCODINGS, METRICS, SECONDS, TITLE, Config
 from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.runs.store import Arrays
 
-if TYPE_CHECKING:
-    from stationary.lab.experiments.uci import Config
-
-TITLE = "UCI benchmarks (Table 1)"
-COMPARED = {"NLPD": -1, "ACC": 1, "AUC": 1}  # what the paper has; 1 where larger is better
-METRICS = (*COMPARED, "NLPD mean-probability", "ECE", "Brier")
-SECONDS = ("seconds set-up", "seconds training", "seconds evaluation")
 ROUNDING = 5e-4  # the paper prints three digits: its smallest std is 0.000
 WHY = {  # of numbers of the paper's grid that are worse than the paper's; docs/uci.md has the measurements
     ("covtype", "rbf", "NN"): "e^(-x^2) is the RBF of length-scale 1, the paper's is 0.5: see NN lengthscale",
@@ -27,12 +23,10 @@ NOTES = {  # on columns that are not the paper's; docs/uci.md has the measuremen
     "connect-4": " Better than the paper because of its columns: connect-4-codes has the paper's.",
     "adult": " SVGP is better than the paper's by its columns and its start: see SVGP unit on adult-scaled.",
 }
-ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # other columns for data sets of the paper
-PUBLISHED = {"SVGP unit": "SVGP"}  # there compared as well
-Arrays = dict[str, np.ndarray[Any, Any]]
+COMPARED_AS = {"SVGP unit": "SVGP"}  # on other encodings, with the paper's row of this name
 
 
-class Row(NamedTuple):
+class Line(NamedTuple):
     """One method on one data set: mean and std over the folds that did not diverge."""
 
     dataset: str
@@ -50,34 +44,33 @@ class Row(NamedTuple):
                 yield metric, sign * (self.metrics[metric].mean - found.mean) / max(found.std or 0.0, ROUNDING)
 
 
-def rows_of(results: Iterable[tuple["Config", Arrays]]) -> list[Row]:
+def lines_of(results: Iterable[tuple[Config, Arrays]]) -> list[Line]:
     """The folds of each configuration together."""
     groups: dict[Config, list[Arrays]] = {}
     for config, arrays in results:
         groups.setdefault(replace(config, folds=()), []).append(arrays)
-    rows = []
+    lines = []
     for config, folds in groups.items():
-        joined = {name: np.concatenate([fold[name] for fold in folds]) for name in folds[0]}
-        methods = dict.fromkeys(name.split(": ")[0] for name in joined if ": " in name)
-        for method in methods:
-            name = PUBLISHED.get(method, method) if config.dataset in ENCODINGS else method
-            good = joined[f"{method}: diverged"] == 0
+        for method, arrays in joined_rows(folds).items():
+            name = COMPARED_AS.get(method, method) if config.dataset in ENCODINGS else method
+            good = arrays["diverged"] == 0
             found = {}
             for metric in METRICS:
                 dataset = ENCODINGS.get(config.dataset, config.dataset)
                 published = paper.published("uci", dataset, config.prior, name, metric)
-                values = joined[f"{method}: {metric}"][good]
+                values = arrays[metric][good]
                 better = COMPARED.get(metric, 0)
                 found[metric] = (
                     Measured.over(values, published, better) if good.any() else Measured(np.nan, None, published)
                 )
-            seconds = {name: float(joined[name].sum()) for name in SECONDS} if method == config.method else {}
-            rows.append(Row(config.dataset, config.prior, method, len(good), int((~good).sum()), found, seconds))
-    return rows
+            own = method == config.method  # the other rows use its networks again
+            seconds = {name: float(sum(fold[name].sum() for fold in folds)) for name in SECONDS} if own else {}
+            lines.append(Line(config.dataset, config.prior, method, len(good), int((~good).sum()), found, seconds))
+    return lines
 
 
-def report(results: list[tuple["Config", Arrays]]) -> Section:
-    rows = rows_of(results)
+def report(results: list[tuple[Config, Arrays]]) -> Section:
+    rows = lines_of(results)
     datasets = dict.fromkeys(row.dataset for row in rows)
     return Section(
         title=TITLE,
@@ -90,7 +83,7 @@ def report(results: list[tuple["Config", Arrays]]) -> Section:
     )
 
 
-def _table(dataset: str, rows: list[Row]) -> Table:
+def _table(dataset: str, rows: list[Line]) -> Table:
     diverged = any(row.diverged for row in rows)
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
@@ -109,10 +102,10 @@ def _table(dataset: str, rows: list[Row]) -> Table:
     )
 
 
-def _in_words(rows: list[Row]) -> str:
+def _in_words(rows: list[Line]) -> str:
     """How far each method is from the paper, and every number that is worse than it by more than 2 of its std."""
     parts = []
-    found_by: dict[str, list[tuple[Row, str, float]]] = {}
+    found_by: dict[str, list[tuple[Line, str, float]]] = {}
     for row in rows:
         name = f"{row.method} on {row.dataset}" if row.dataset in ENCODINGS else row.method
         found_by.setdefault(name, []).extend((row, metric, d) for metric, d in row.distances())
@@ -134,12 +127,12 @@ def _in_words(rows: list[Row]) -> str:
     return "\n\n".join(["Every row of the data is tested once.", *parts])
 
 
-def _worse(row: Row, metric: str, distance: float) -> str:
+def _worse(row: Line, metric: str, distance: float) -> str:
     why = WHY.get((row.dataset, row.prior, row.method))
     return f"{row.dataset} {paper.NAMES[row.prior]} {metric} by {-distance:.1f}{f' ({why})' if why else ''}"
 
 
-def _records(rows: list[Row]) -> Iterator[dict[str, Any]]:
+def _records(rows: list[Line]) -> Iterator[dict[str, Any]]:
     for row in rows:
         name = {"dataset": row.dataset, "prior": row.prior, "method": row.method}
         for metric, measured in row.metrics.items():

@@ -22,6 +22,7 @@ from stationary._files import write_atomically
 from stationary.lab.data import cache, cifar10
 from stationary.lab.data.cifar10 import Images
 from stationary.lab.data.split import Split
+from stationary.lab.experiments.cifar10.config import TRUNK_CLASSES, TRUNK_EPOCHS
 from stationary.lab.models.googlenet import GoogLeNet, normalised
 from stationary.lab.runs.store import write_json
 from stationary.training._members import seeded
@@ -30,17 +31,16 @@ with extra("experiments"):
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file, save
 
-CLASSES = {"paper": 10, "strict": 5}  # by setting, how many of the classes the trunk is trained on: the first ones
 SHIFT = 4  # pixels, at most, of the random crops
 BATCH, CHUNK = {"cuda": 250, "cpu": 25}, 2_500  # images: at once, and in one file of cached features
 FEATURES = 1024
 Epoch = dict[str, float]
 log = logging.getLogger(__name__)
-Progress = Callable[[Epoch], object]
+OnEpoch = Callable[[Epoch], object]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrunkRecipe:
     """SGD with Nesterov momentum, over one cycle of the learning rate (Smith and Topin, 2018).
 
     Args:
@@ -53,7 +53,7 @@ class Recipe:
     """
 
     n_classes: int = 10
-    epochs: int = 40
+    epochs: int = TRUNK_EPOCHS
     batch_size: int = 512
     learning_rate: float = 0.4
     warm_up: float = 0.25
@@ -68,11 +68,11 @@ class Recipe:
 
 def train_trunk(
     images: Images,
-    recipe: Recipe,
+    recipe: TrunkRecipe,
     device: str = "cpu",
     *,
     checkpoint: Path | None = None,
-    progress: Progress = lambda epoch: None,
+    progress: OnEpoch = lambda epoch: None,
     build: Callable[[int], nn.Module] = GoogLeNet,
 ) -> tuple[nn.Module, list[Epoch]]:
     """A trained network, and for each epoch its mean loss and the accuracy on the test images of its classes.
@@ -162,13 +162,13 @@ def _prepared(images: Tensor) -> Tensor:
     return normalised(images).contiguous(memory_format=torch.channels_last)
 
 
-def _keep(path: Path, recipe: Recipe, model: nn.Module, optimizer: SGD, curve: list[Epoch]) -> None:
+def _keep(path: Path, recipe: TrunkRecipe, model: nn.Module, optimizer: SGD, curve: list[Epoch]) -> None:
     tensors = {name: tensor.contiguous() for name, tensor in _state(model, optimizer)}
     content = save(tensors, {"recipe": json.dumps(asdict(recipe)), "curve": json.dumps(curve)})
     write_atomically(path, lambda file: file.write(content))
 
 
-def _resume(path: Path, recipe: Recipe, model: nn.Module, optimizer: SGD) -> list[Epoch]:
+def _resume(path: Path, recipe: TrunkRecipe, model: nn.Module, optimizer: SGD) -> list[Epoch]:
     saved, about = _read(path)
     if (known := about.get("recipe")) != json.dumps(asdict(recipe)):
         raise ValueError(f"{path} is of another recipe, {known}; delete it, or go on with that recipe")
@@ -193,7 +193,9 @@ def file_name(n_classes: int) -> str:
     return f"trunk-{n_classes}.safetensors"
 
 
-def save_trunk(folder: Path, model: nn.Module, recipe: Recipe, curve: list[Epoch], environment: dict[str, Any]) -> Path:
+def save_trunk(
+    folder: Path, model: nn.Module, recipe: TrunkRecipe, curve: list[Epoch], environment: dict[str, Any]
+) -> Path:
     """Weights in float16, and beside them how they came about as JSON."""
     tensors = {name: (t.half() if t.is_floating_point() else t).contiguous() for name, t in model.state_dict().items()}
     content = save(tensors)
@@ -231,7 +233,7 @@ def find_trunk(n_classes: int) -> Path:
     for path in paths:
         if path.is_file():
             return path
-    setting = next(name for name, count in CLASSES.items() if count == n_classes)
+    setting = next(name for name, count in TRUNK_CLASSES.items() if count == n_classes)
     raise FileNotFoundError(
         f"no trained network {' or '.join(map(str, paths))}; run this in a checkout, which has it, or train it on a "
         f"GPU: stationary trunk {setting} --device cuda"
@@ -257,13 +259,13 @@ def features(setting: str, device: str, *, copies: int = 0) -> Split:
         device: where they are computed and stay. They are cached, piece by piece, so that what is interrupted goes on.
         copies: of each training image, each shifted and perhaps mirrored; 0 for the images as they are.
     """
-    if setting not in (*CLASSES, "generated"):
-        raise ValueError(f"setting must be {', '.join(CLASSES)} or generated, got {setting!r}")
+    if setting not in (*TRUNK_CLASSES, "generated"):
+        raise ValueError(f"setting must be {', '.join(TRUNK_CLASSES)} or generated, got {setting!r}")
     images = images_of(setting)
     if setting == "generated":
         model, key = _untrained(images.x_train), None
     else:
-        path = find_trunk(CLASSES[setting])
+        path = find_trunk(TRUNK_CLASSES[setting])
         model, key = load_trunk(path), sha256(path.read_bytes()).hexdigest()[:16]
     known = images.y_train < len(cifar10.KNOWN)
     x = images.x_train[known]

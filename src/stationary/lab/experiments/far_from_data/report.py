@@ -1,79 +1,14 @@
-"""The picture that shows why: what a ReLU and a Matérn network believe far from their training data.
+"""The curves, and how sure the networks are near the data and far away."""
 
-Binary classification in one dimension with the network of the paper's toy examples: one hidden layer of 50 units,
-dropout 0.2 before the output, Adam 0.02 divided by 10 at epochs 250, 500 and 1000, full batches. Each line is one
-network from its own random start; its probability is averaged over MC dropout.
-"""
-
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from stationary.activations import Matern
-from stationary.inference import MCDropout, predict
+from stationary.lab.experiments.far_from_data.config import TITLE, Config
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Measured, Section, Table
-from stationary.nn import StationaryHead
-from stationary.training import Training, train
-
-TITLE = "Far from the data: ReLU against Matérn"
-REPRODUCES = "the claim behind Fig. 1, in one dimension (not a figure of the paper)"
-DURATION = {"smoke": "2 seconds", "demo": "20 seconds", "paper": "20 seconds"}
-VERSION = 2  # trained in lockstep: other random numbers
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-@dataclass(frozen=True)
-class Config:
-    n_train: int = 200
-    nu: float = 2.5
-    lengthscale: float = 0.5
-    hidden: int = 50
-    dropout: float = 0.2
-    learning_rate: float = 0.02
-    milestones: tuple[int, ...] = (250, 500, 1000)
-    epochs: int = 1500
-    n_members: int = 8
-    n_samples: int = 200
-    extent: float = 10.0
-    resolution: int = 401
-    seed: int = 0
-
-
-def configs(scale: str = "paper") -> list[Config]:
-    smoke = Config(epochs=50, n_members=2, n_samples=20, resolution=41)
-    return [smoke if scale == "smoke" else Config()]
-
-
-def run(config: Config, device: str = "cpu") -> Arrays:
-    x, y = (part.to(device) for part in noisy_waves(config))
-    grid = torch.linspace(-config.extent, config.extent, config.resolution)[:, None].to(device)
-    training = Training(
-        epochs=config.epochs,
-        batch_size=None,
-        learning_rate=config.learning_rate,
-        milestones=config.milestones,
-        seed=config.seed + 1,
-    )
-    results: Arrays = {"x": x[:, 0].cpu().numpy(), "y": y.cpu().numpy(), "grid": grid[:, 0].cpu().numpy()}
-    for name, activation in (("relu", "relu"), ("matern", Matern(config.nu, config.lengthscale))):
-        build = partial(StationaryHead, 1, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
-        members = train(build, x, y, training, n_members=config.n_members)
-        predictions = [predict(member, grid, MCDropout(config.n_samples)) for member in members]
-        results[name] = torch.stack([prediction.probs[:, 1] for prediction in predictions]).cpu().numpy()
-    return results
-
-
-def noisy_waves(config: Config) -> tuple[Tensor, Tensor]:
-    """X uniform on (-2, 2); class 1 with the probability sigmoid(4 sin(2.5 x))."""
-    generator = torch.Generator().manual_seed(config.seed)
-    x = 4 * torch.rand(config.n_train, 1, generator=generator) - 2
-    return x, torch.bernoulli(torch.sigmoid(4 * torch.sin(2.5 * x[:, 0])), generator=generator).long()
+from stationary.lab.runs.store import Arrays
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:

@@ -1,0 +1,41 @@
+"""Its configurations."""
+
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+TITLE = "Banana (Fig. 1)"
+REPRODUCES = "Fig. 1: decision boundaries and uncertainty of GPs and networks on Banana"
+DURATION = {"smoke": "seconds", "demo": "about a minute", "paper": "about ten minutes"}
+LOCKSTEP = None
+
+PRIORS = ("step", "relu", "erf", "rbf", "matern52")
+PLACES = ("data", "radius 4", "radius 8", "radius 20")
+
+
+@dataclass(frozen=True)
+class Config:
+    model: str = "network"  # or "gp"
+    prior: str = "matern52"
+    lengthscale: float = 0.5
+    hidden: int = 50
+    dropout: float = 0.2
+    epochs: int = 2000
+    n_samples: int = 5000
+    vgp_steps: int = 1000
+    n_seeds: int = 5
+    resolution: int = 300
+    extent: float = 3.75
+    seed: int = 0
+
+
+SCALES: dict[str, dict[str, Any]] = {
+    "smoke": {"epochs": 30, "n_samples": 20, "vgp_steps": 10, "n_seeds": 2, "resolution": 20},
+    "demo": {"n_samples": 500, "vgp_steps": 200, "n_seeds": 3, "resolution": 120},
+    "paper": {},
+}
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    gps = [Config(model="gp", prior=prior, **SCALES[scale]) for prior in PRIORS]
+    return gps + [Config(prior=prior, **SCALES[scale]) for prior in (*PRIORS, "sincos")]

@@ -1,0 +1,130 @@
+"""The pictures, and uncertainty in numbers at the data and away from them."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stationary.lab.experiments import paper
+from stationary.lab.experiments.banana.config import PLACES, PRIORS, TITLE, Config
+from stationary.lab.experiments.rows import ByModel, by_model
+from stationary.lab.report import figures as plots
+from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.runs.store import Arrays
+
+KERNEL_NAMES = {"step": "ArcCos-0", "relu": "ArcCos-1", "erf": "ERF-NN", "rbf": "RBF-NN", "matern52": "Matérn-5/2"}
+
+
+def report(results: list[tuple[Config, Arrays]]) -> Section:
+    found = by_model(results)
+    return Section(
+        title=TITLE,
+        paper=(
+            "Step, ReLU and ERF networks, and the Gaussian processes they stand for, are confident far from the data; "
+            "RBF and Matérn show uncertainty rising all around it. Only pictures, no numbers."
+        ),
+        ours=_summary(found),
+        figures={
+            "banana": _maps(found, "total", 0.5),
+            "banana_epistemic": _maps(found, "epistemic", 0.35),
+            "banana_seeds": _seeds(found),
+        },
+        captions={
+            "banana": "sqrt(pq) of the mean probability (dark is 0.5: total uncertainty), decision boundary, training "
+            "data. Top: VGP. Bottom: networks of 50 units, one seed.",
+            "banana_epistemic": "Mutual information (dark is 0.35 nats): what the posterior's members disagree on. For "
+            "the local networks it vanishes far away, since their features do; hence the restored prior.",
+            "banana_seeds": "The networks' sqrt(pq) again, one row for each seed, in closed form.",
+        },
+        tables=tables(results),
+    )
+
+
+def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
+    """Errors, and total and epistemic uncertainty at the data and around them."""
+    found = by_model(results)
+    return _errors(found), _away(found, "total"), _away(found, "epistemic")
+
+
+def _label(key: tuple[str, str]) -> str:
+    return f"VGP, {KERNEL_NAMES[key[1]]}" if key[0] == "gp" else f"network, {paper.NAMES[key[1]]}"
+
+
+def _summary(found: ByModel) -> str:
+    """Panel by panel, over seeds: does the total uncertainty rise from the data to radius 8, and how far?"""
+    sentences: dict[str, list[str]] = {"gp": [], "network": []}
+    for (model, prior), (_, arrays) in found.items():
+        data, _, far, _ = arrays["total, plain"].T
+        name = KERNEL_NAMES[prior] if model == "gp" else paper.NAMES[prior]
+        rises = (
+            f"in {(far > data).sum()} of {len(far)} seeds" if len(far) > 1 else ("yes" if far[0] > data[0] else "no")
+        )
+        sentences[model].append(f"{name} {rises} ({data.mean():.2f} to {far.mean():.2f})")
+    return (
+        "Does sqrt(pq) rise from the data to radius 8, where 0.5 is complete uncertainty?\n\n"
+        f"Gaussian processes: {', '.join(sentences['gp'])}.\n\n"
+        f"Networks: {', '.join(sentences['network'])}."
+    )
+
+
+def _errors(found: ByModel) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for key, (_, arrays) in found.items():
+        rows.append((_label(key), *(Measured.over(arrays[name]) for name in ("accuracy", "nlpd"))))
+    return Table(
+        "Error on the 4,900 held-out points; mean and std over seeds.", ("model", "accuracy", "NLPD"), tuple(rows)
+    )
+
+
+def _away(found: ByModel, kind: str) -> Table:
+    names = {"total": "Total uncertainty, sqrt(pq)", "epistemic": "Epistemic uncertainty, mutual information in nats"}
+    rows: list[tuple[Cell, ...]] = []
+    for key, (_, arrays) in found.items():
+        for version in ("plain", "restored"):
+            if f"{kind}, {version}" in arrays:
+                values = arrays[f"{kind}, {version}"]
+                label = _label(key) + (", restored prior" if version == "restored" else "")
+                rows.append((label, *(Measured.over(column) for column in values.T)))
+    caption = f"{names[kind]}: mean at the training points and on circles around them; mean and std over seeds."
+    return Table(caption, ("model", *PLACES), tuple(rows))
+
+
+def _maps(found: ByModel, name: str, top: float) -> Figure:
+    rows = [[("gp", prior) for prior in PRIORS], [("network", prior) for prior in (*PRIORS, "sincos")]]
+    figure, axes = plots.panels(2, 6, width=12, height=4.6)
+    for row, keys in zip(axes, rows, strict=True):
+        for ax, key in zip(row, keys, strict=False):
+            if key in found:
+                config, arrays = found[key]
+                _map(ax, arrays[name], top, config, arrays)
+                ax.set_title(_label(key), fontsize="small")
+        for ax in row:
+            ax.set_axis_off()
+    return figure
+
+
+def _seeds(found: ByModel) -> Figure:
+    keys = [key for key in found if key[0] == "network"]
+    n_seeds = max((config.n_seeds for config, _ in found.values()), default=1)
+    figure, axes = plots.panels(n_seeds, max(1, len(keys)), width=12, height=2 * n_seeds)
+    axes = np.reshape(axes, (n_seeds, -1))
+    for column, key in zip(axes.T, keys, strict=False):
+        config, arrays = found[key]
+        for seed, ax in enumerate(column):
+            if f"seed {seed}" in arrays:
+                _map(ax, arrays[f"seed {seed}"], 0.5, config, None)
+        column[0].set_title(paper.NAMES[key[1]], fontsize="small")
+    for ax in axes.flat:
+        ax.set_axis_off()
+    return figure
+
+
+def _map(ax: Any, image: np.ndarray[Any, Any], top: float, config: Config, data: Arrays | None) -> None:
+    extent = (-config.extent, config.extent) * 2
+    ax.imshow(image, origin="lower", extent=extent, cmap="gray_r", vmin=0, vmax=top, interpolation="bilinear")
+    if data is not None:
+        ax.contour(data["boundary"], levels=[0.5], extent=extent, colors=plots.COLORS[4], linewidths=1.2)
+        for label, color in ((0, plots.COLORS[0]), (1, plots.COLORS[1])):
+            points = data["x"][data["y"] == label]
+            ax.scatter(*points.T, s=3, color=color, linewidths=0, alpha=0.8)
+    ax.set(xlim=extent[:2], ylim=extent[:2])

@@ -1,0 +1,95 @@
+"""Variational Gaussian processes and networks, and what they believe on a grid and on circles around the data."""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stationary import metrics
+from stationary.gp import kernels
+from stationary.inference import ExactDropout, MCDropout, calibrate_prior, predict
+from stationary.lab.baselines.exact import VGP
+from stationary.lab.data import banana
+from stationary.lab.experiments import networks, paper
+from stationary.lab.experiments.banana.config import Config
+from stationary.lab.runs.store import Arrays
+from stationary.nn import StationaryHead
+from stationary.predictive import Categorical
+from stationary.training import train
+
+KERNELS: dict[str, Any] = {
+    "step": kernels.ArcCos0Kernel,
+    "relu": kernels.ArcCos1Kernel,
+    "erf": kernels.ErfNNKernel,
+    "rbf": kernels.RBFNNKernel,
+    "matern52": partial(kernels.MaternKernel, 2.5),
+}
+
+
+def run(config: Config, device: str = "cpu") -> Arrays:
+    split = banana.load().to(device)
+    side = torch.linspace(-config.extent, config.extent, config.resolution, device=device)
+    grid = torch.cartesian_prod(side, side)
+    places = {"data": split.x_train} | {f"radius {r}": circle(r, device) for r in (4, 8, 20)}
+    results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
+    if config.model == "gp":
+        gp = VGP(steps=config.vgp_steps).fit(KERNELS[config.prior](), split.train)
+        ask = partial(predict, gp, batch_size=5000)
+        seeds = [{"plain": ask}]
+        drawn = boundary = ask(grid)
+    else:
+        prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")
+        build = partial(
+            StationaryHead,
+            2,
+            2,
+            hidden=config.hidden,
+            activation=networks.activation(prior, config.lengthscale, code_scale=True),
+            dropout=config.dropout,
+        )
+        training = networks.toy_training(config.epochs, seed=config.seed)
+        models = train(build, *split.train, training, n_members=config.n_seeds)
+        seeds = []
+        for model in models:
+            asks = {"plain": partial(predict, model, method=ExactDropout(restore_prior=False))}
+            if prior.restorable:
+                calibrate_prior(model, split.x_train)
+                asks["restored"] = partial(predict, model, method=ExactDropout(restore_prior=True))
+            seeds.append(asks)
+        sampled = MCDropout(config.n_samples, restore_prior=False)
+        drawn, boundary = predict(models[0], grid, sampled, batch_size=10_000), predict(models[0], grid)
+        for i, model in enumerate(models):  # the picture of every seed, by the closed form
+            results[f"seed {i}"] = as_map(
+                predict(model, grid, ExactDropout(restore_prior=False)).bernoulli_std(), config
+            )
+    results["total"], results["epistemic"] = (
+        as_map(drawn.bernoulli_std(), config),
+        as_map(drawn.mutual_information(), config),
+    )
+    results["boundary"] = as_map(boundary.probs[:, 1], config)
+    results["nlpd"] = np.array([metrics.nlpd(asks["plain"](split.x_test), split.y_test) for asks in seeds])
+    results["accuracy"] = np.array([metrics.accuracy(asks["plain"](split.x_test), split.y_test) for asks in seeds])
+    for kind in seeds[0]:
+        predictions = [[asks[kind](x) for x in places.values()] for asks in seeds]
+        results[f"total, {kind}"] = np.array([[mean_std(p) for p in row] for row in predictions])
+        results[f"epistemic, {kind}"] = np.array(
+            [[p.mutual_information().mean().item() for p in row] for row in predictions]
+        )
+    return results
+
+
+def circle(radius: float, device: str) -> Tensor:
+    angle = torch.linspace(0, 2 * math.pi, 361, device=device)[:-1]
+    return radius * torch.stack([angle.cos(), angle.sin()], -1)
+
+
+def mean_std(prediction: Categorical) -> float:
+    return prediction.bernoulli_std().mean().item()
+
+
+def as_map(values: Tensor, config: Config) -> np.ndarray[Any, Any]:
+    """Values on the grid as an image: rows are x2, columns x1."""
+    return values.view(config.resolution, config.resolution).mT.float().cpu().numpy()

@@ -1,0 +1,13 @@
+"""The appendix's Banana grid: how the picture changes with hidden units and MC dropout samples.
+
+Matérn-5/2 networks with 10, 50 and 500 hidden units, the picture drawn with 10, 100 and 1000 samples; all else as in
+``banana``.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it keeps the contract
+    from stationary.lab.experiments.banana_grid import config, report, run
+    from stationary.lab.experiments.base import ConfigModule, ReportModule, RunModule
+
+    CONTRACT: tuple[ConfigModule, RunModule, ReportModule] = (config, run, report)

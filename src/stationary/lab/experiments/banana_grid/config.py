@@ -1,0 +1,34 @@
+"""Its configurations."""
+
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+TITLE = "Banana: units and samples (appendix)"
+REPRODUCES = "the appendix's 3 x 3 grid: 10, 50, 500 hidden units and 10, 100, 1000 samples"
+DURATION = {"smoke": "seconds", "demo": "half a minute", "paper": "a minute"}
+LOCKSTEP = None
+
+
+@dataclass(frozen=True)
+class Config:
+    hidden: int = 50
+    n_samples: tuple[int, ...] = (10, 100, 1000)
+    lengthscale: float = 0.5
+    dropout: float = 0.2
+    epochs: int = 2000
+    n_seeds: int = 5
+    resolution: int = 300
+    extent: float = 3.75
+    seed: int = 0
+
+
+SCALES: dict[str, dict[str, Any]] = {
+    "smoke": {"epochs": 30, "n_seeds": 2, "resolution": 20},
+    "demo": {"n_seeds": 3, "resolution": 120},
+    "paper": {},
+}
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    return [Config(hidden=hidden, **SCALES[scale]) for hidden in (10, 50, 500)]

@@ -1,0 +1,30 @@
+"""Its configurations."""
+
+import math
+from dataclasses import dataclass
+
+TITLE = "Activations and covariance functions (Fig. 3)"
+REPRODUCES = "Fig. 3, and the Gram matrices of the appendix"
+DURATION = {"smoke": "1 second", "demo": "3 seconds", "paper": "3 seconds"}
+VERSION = 2
+LOCKSTEP = None
+WEIGHTS = {"binary": "binary", "gaussian": "Gaussian"}
+
+
+@dataclass(frozen=True)
+class Config:
+    nus: tuple[float, ...] = (0.5, 1.5, 2.5, math.inf)
+    lengthscale: float = 0.5
+    bias_std: float = 1.0
+    n_units: int = 10_000
+    x_max: float = 3.0
+    n_points: int = 601
+    n_gram: int = 121
+    widths: tuple[int, ...] = (10, 100, 1000)
+    n_draws: int = 5
+    seed: int = 0
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    smoke = Config(n_units=1000, n_points=61, n_gram=21, widths=(10, 30))
+    return [smoke if scale == "smoke" else Config()]

@@ -1,0 +1,14 @@
+"""The library's own out-of-distribution example: scikit-learn's digits, 0 to 4 known, 5 to 9 unknown.
+
+A small copy of the paper's CIFAR-10 experiment that needs no download: a ReLU trunk, the activation in the last hidden
+layer, dropout 0.2, five networks for each activation. Which measure tells unknown digits from known ones, plain and
+with the restored prior?
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it keeps the contract
+    from stationary.lab.experiments.base import ConfigModule, ReportModule, RunModule
+    from stationary.lab.experiments.digits import config, report, run
+
+    CONTRACT: tuple[ConfigModule, RunModule, ReportModule] = (config, run, report)

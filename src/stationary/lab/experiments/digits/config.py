@@ -1,0 +1,32 @@
+"""Its configurations."""
+
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+TITLE = "Unknown digits"
+REPRODUCES = "nothing: an example like the paper's CIFAR-10 experiment, on data that scikit-learn brings"
+DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a minute"}
+LOCKSTEP = None
+
+PRIORS: tuple[str, ...] = ("relu", "leaky_relu", "erf", "step", "rbf", "matern72", "matern52", "matern32", "matern12")
+PRIORS += ("sine", "cosine", "sincos", "triangle_wave", "periodic_relu")  # these are periodic
+MEASURES = ("std", "entropy", "mutual_information")
+
+
+@dataclass(frozen=True)
+class Config:
+    prior: str = "matern52"
+    lengthscale: float = 0.5
+    hidden: tuple[int, ...] = (100, 50)
+    dropout: float = 0.2
+    epochs: int = 60
+    batch_size: int = 100
+    learning_rate: float = 0.003
+    n_seeds: int = 5
+    seed: int = 0
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    small: dict[str, Any] = {"epochs": 5, "n_seeds": 2} if scale == "smoke" else {}
+    return [Config(prior=prior, **small) for prior in PRIORS]

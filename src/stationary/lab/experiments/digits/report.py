@@ -1,0 +1,80 @@
+"""Which measure, and which activation, tells unknown digits from known ones."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stationary.lab.experiments import paper
+from stationary.lab.experiments.digits.config import MEASURES, TITLE, Config
+from stationary.lab.experiments.rows import Rows
+from stationary.lab.report import figures as plots
+from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.runs.store import Arrays
+
+COLUMNS = 7  # of the figure
+
+
+def report(results: list[tuple[Config, Arrays]]) -> Section:
+    by_prior = _by_prior(results)
+    best = max(by_prior, key=lambda prior: by_prior[prior]["auroc entropy, plain"].mean())
+    upside_down = [paper.NAMES[prior] for prior, arrays in by_prior.items() if arrays["auroc std, plain"].mean() < 0.5]
+    return Section(
+        title=TITLE,
+        paper="On CIFAR-10 the paper separates known from unknown classes by the standard deviation of the outputs.",
+        ours=f"On these digits entropy separates best with {paper.NAMES[best]} (AUROC "
+        f"{by_prior[best]['auroc entropy, plain'].mean():.3f}). The standard deviation of the outputs is upside down, "
+        f"below 0.5, for {', '.join(upside_down) or 'no activation'}: dropout noise is proportional to the features, "
+        "and unknown inputs excite them less.",
+        figures={"digits": _histograms(by_prior)},
+        captions={
+            "digits": "Known (blue) and unknown (orange), all seeds: entropy (log scale) above, output std below."
+        },
+        tables=tables(results),
+    )
+
+
+def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
+    """Errors on known digits, and how well unknown ones are told apart."""
+    rows: list[tuple[Cell, ...]] = []
+    for prior, arrays in _by_prior(results).items():
+        for kind in ("plain", "restored"):
+            if f"auroc std, {kind}" in arrays:
+                errors = [Measured.over(arrays[name]) for name in ("accuracy", "nlpd", "unknown_nlpd")]
+                scores = [Measured.over(arrays[f"auroc {measure}, {kind}"]) for measure in MEASURES]
+                label = paper.NAMES[prior] + (", restored prior" if kind == "restored" else "")
+                rows.append((label, *(errors if kind == "plain" else [None] * 3), *scores))
+    columns = (
+        "activation",
+        "accuracy",
+        "NLPD",
+        "NLPD unknown",
+        "AUROC std",
+        "AUROC entropy",
+        "AUROC mutual information",
+    )
+    caption = "Known classes: accuracy and NLPD. Unknown: the paper's modified NLPD, and the area under the ROC curve."
+    return (Table(caption, columns, tuple(rows)),)
+
+
+def _by_prior(results: list[tuple[Config, Arrays]]) -> Rows:
+    return {config.prior: arrays for config, arrays in results}
+
+
+def _histograms(by_prior: Rows) -> Figure:
+    """Two rows for every seven activations: entropy, and the standard deviation of the outputs."""
+    rows = 2 * -(-len(by_prior) // COLUMNS)
+    figure, axes = plots.panels(rows, COLUMNS, width=12, height=1.8 * rows)
+    for i in range(len(by_prior), rows // 2 * COLUMNS):
+        for ax in axes[2 * (i // COLUMNS) :, i % COLUMNS][:2]:
+            ax.set_axis_off()
+    for i, (prior, arrays) in enumerate(by_prior.items()):
+        row, column = 2 * (i // COLUMNS), i % COLUMNS
+        for ax, measure in zip(axes[row : row + 2, column], ("entropy", "std"), strict=True):
+            values = [arrays[f"{group} {measure}, plain"] for group in ("known", "unknown")]
+            bins = np.linspace(0, max(np.quantile(v, 0.99) for v in values) + 1e-9, 30)
+            for v, color in zip(values, plots.COLORS, strict=False):
+                ax.hist(v, bins, density=True, color=color, alpha=0.6, log=measure == "entropy")
+            ax.set(yticks=())
+            ax.minorticks_off()
+            ax.set_xlabel(measure, fontsize="small")
+        axes[row, column].set_title(paper.NAMES[prior], fontsize="small")
+    return figure

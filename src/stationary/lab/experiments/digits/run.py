@@ -1,0 +1,53 @@
+"""Training, and how well each measure tells unknown digits from known ones."""
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from stationary import metrics
+from stationary._extras import extra
+from stationary.inference import ExactDropout, calibrate_prior, predict
+from stationary.lab.experiments import networks, paper
+from stationary.lab.experiments.digits.config import MEASURES, Config
+from stationary.lab.runs.store import Arrays
+from stationary.nn import MLP
+from stationary.training import Training, train
+
+with extra("experiments"):
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+
+def run(config: Config, device: str = "cpu") -> Arrays:
+    images, labels = load_digits(return_X_y=True)
+    known = labels < 5
+    rows, test_rows = train_test_split(known.nonzero()[0], random_state=config.seed)
+    x = torch.tensor(images / 16, dtype=torch.float32, device=device)
+    y = torch.tensor(labels, device=device)
+    prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")
+    activation = networks.activation(prior, config.lengthscale, code_scale=True)
+    build = partial(MLP, 64, 5, hidden=config.hidden, activation=activation, dropout=config.dropout)
+    training = Training(
+        epochs=config.epochs, batch_size=config.batch_size, learning_rate=config.learning_rate, seed=config.seed
+    )
+    models = train(build, x[rows], y[rows], training, n_members=config.n_seeds)
+    kinds = ["plain"]
+    if prior.restorable:
+        models = [calibrate_prior(model, x[rows]) for model in models]
+        kinds.append("restored")
+    results: Arrays = {}
+    for kind in kinds:
+        method = ExactDropout(restore_prior=kind == "restored")
+        inside = [predict(model, x[test_rows], method) for model in models]
+        outside = [predict(model, x[~known], method) for model in models]
+        if kind == "plain":
+            results["accuracy"] = np.array([metrics.accuracy(p, y[test_rows]) for p in inside])
+            results["nlpd"] = np.array([metrics.nlpd(p, y[test_rows]) for p in inside])
+            results["unknown_nlpd"] = np.array([metrics.unknown_nlpd(p).value for p in outside])
+        for measure in MEASURES:
+            scores = [[getattr(p, measure)() for p in predictions] for predictions in (inside, outside)]
+            results[f"auroc {measure}, {kind}"] = np.array([metrics.auroc(a, b) for a, b in zip(*scores, strict=True)])
+            results[f"known {measure}, {kind}"] = torch.cat(scores[0]).cpu().numpy()
+            results[f"unknown {measure}, {kind}"] = torch.cat(scores[1]).cpu().numpy()
+    return results

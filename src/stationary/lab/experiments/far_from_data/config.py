@@ -1,0 +1,31 @@
+"""Its configurations."""
+
+from dataclasses import dataclass
+
+TITLE = "Far from the data: ReLU against Matérn"
+REPRODUCES = "the claim behind Fig. 1, in one dimension (not a figure of the paper)"
+DURATION = {"smoke": "2 seconds", "demo": "20 seconds", "paper": "20 seconds"}
+VERSION = 2  # trained in lockstep: other random numbers
+LOCKSTEP = None
+
+
+@dataclass(frozen=True)
+class Config:
+    n_train: int = 200
+    nu: float = 2.5
+    lengthscale: float = 0.5
+    hidden: int = 50
+    dropout: float = 0.2
+    learning_rate: float = 0.02
+    milestones: tuple[int, ...] = (250, 500, 1000)
+    epochs: int = 1500
+    n_members: int = 8
+    n_samples: int = 200
+    extent: float = 10.0
+    resolution: int = 401
+    seed: int = 0
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    smoke = Config(epochs=50, n_members=2, n_samples=20, resolution=41)
+    return [smoke if scale == "smoke" else Config()]

@@ -1,0 +1,39 @@
+"""Training, and what the networks say on a line."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from stationary.activations import Matern
+from stationary.inference import MCDropout, predict
+from stationary.lab.experiments.far_from_data.config import Config
+from stationary.lab.runs.store import Arrays
+from stationary.nn import StationaryHead
+from stationary.training import Training, train
+
+
+def run(config: Config, device: str = "cpu") -> Arrays:
+    x, y = (part.to(device) for part in noisy_waves(config))
+    grid = torch.linspace(-config.extent, config.extent, config.resolution)[:, None].to(device)
+    training = Training(
+        epochs=config.epochs,
+        batch_size=None,
+        learning_rate=config.learning_rate,
+        milestones=config.milestones,
+        seed=config.seed + 1,
+    )
+    results: Arrays = {"x": x[:, 0].cpu().numpy(), "y": y.cpu().numpy(), "grid": grid[:, 0].cpu().numpy()}
+    for name, activation in (("relu", "relu"), ("matern", Matern(config.nu, config.lengthscale))):
+        build = partial(StationaryHead, 1, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
+        members = train(build, x, y, training, n_members=config.n_members)
+        predictions = [predict(member, grid, MCDropout(config.n_samples)) for member in members]
+        results[name] = torch.stack([prediction.probs[:, 1] for prediction in predictions]).cpu().numpy()
+    return results
+
+
+def noisy_waves(config: Config) -> tuple[Tensor, Tensor]:
+    """X uniform on (-2, 2); class 1 with the probability sigmoid(4 sin(2.5 x))."""
+    generator = torch.Generator().manual_seed(config.seed)
+    x = 4 * torch.rand(config.n_train, 1, generator=generator) - 2
+    return x, torch.bernoulli(torch.sigmoid(4 * torch.sin(2.5 * x[:, 0])), generator=generator).long()

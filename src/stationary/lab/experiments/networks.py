@@ -1,0 +1,40 @@
+"""What the experiments' networks share: the paper's activations by name, and the training of its toy networks."""
+
+import math
+
+from torch import nn
+
+from stationary.activations import RBF, Matern, Sine, Step
+from stationary.activations import activation as activation_by_name
+from stationary.lab.experiments.paper import NUS, Prior
+from stationary.training import Training
+
+
+def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Module:
+    """The paper's activation.
+
+    Args:
+        prior: which, and its variant. Surrogate gradients are those of a jump blurred by the length-scale.
+        lengthscale: of the Matérn ones.
+        code_scale: scaled as in the authors' published code, whose Matérn activations have the variance
+            lambda / nu = 2 / (lengthscale sqrt(2 nu)) instead of 1, and whose RBF is e^(-x^2).
+    """
+    surrogate = lengthscale if prior.variant == "surrogate" else None
+    if prior.name in NUS:
+        nu = NUS[prior.name]
+        variance = 2 / (lengthscale * math.sqrt(2 * nu)) if code_scale else 1.0
+        return Matern(nu, lengthscale, variance, surrogate=surrogate, learnable=prior.variant == "learnable")
+    if prior.name == "step":
+        return Step(surrogate=surrogate)
+    if prior.name == "siren":
+        return Sine(1.0)  # the frequency is not in the paper
+    if prior.name == "rbf":
+        return RBF(1.0, math.sqrt(math.pi / 2)) if code_scale else RBF(lengthscale)
+    return activation_by_name(prior.name)
+
+
+def toy_training(epochs: int, *, loss: str = "cross_entropy", seed: int = 0) -> Training:
+    """Full batches, Adam 0.02, divided by 10 at the epochs 250, 500 and 1000."""
+    return Training(
+        loss=loss, epochs=epochs, batch_size=None, learning_rate=0.02, milestones=(250, 500, 1000), seed=seed
+    )

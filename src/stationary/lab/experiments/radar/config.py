@@ -1,0 +1,86 @@
+"""Its configurations, and the rows of its tables: activations, and how predictions are averaged."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stationary.lab.experiments.paper import RESTORED, TRAINABLE, Prior, in_a_row
+
+TITLE = "Radar emitters (Fig. 5)"
+REPRODUCES = "Fig. 5: predictive entropy of known, similar and different radar emitters, on a simulator of our own"
+DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "minutes on a GPU, else hours"}
+VERSION = 1
+LOCKSTEP = "seeds"
+
+GROUPS = ("known", "similar", "different")
+Averaging = Literal["NN", "ensemble", "SWAG"]  # MC dropout, or over several networks
+AVERAGING: tuple[Averaging, ...] = ("NN", "ensemble", "SWAG")
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A row of the tables: an activation, and how its predictions are averaged."""
+
+    prior: Prior
+    method: Averaging = "NN"
+
+    @property
+    def key(self) -> str:
+        """As stored results name it, such as "matern52 restored" or "relu ensemble"."""
+        return in_a_row(self.prior.key, "" if self.method == "NN" else self.method)
+
+    @property
+    def label(self) -> str:
+        """As reports print it, such as "ReLU ensemble"."""
+        return in_a_row(self.prior.label, "" if self.method == "NN" else self.method)
+
+
+ROWS = {row.key: row for row in (Averaged(prior, method) for method in AVERAGING for prior in TRAINABLE.values())}
+ROWS |= {key: Averaged(prior) for key, prior in RESTORED.items()}
+
+PUBLISHED = [Prior("relu"), Prior("matern52")]
+BEYOND = [Prior("rbf"), Prior("matern72"), Prior("matern32"), Prior("matern12"), Prior("matern12", "surrogate")]
+BEYOND += [Prior("erf"), Prior("step"), Prior("step", "surrogate"), Prior("siren"), Prior("leaky_relu")]
+BEYOND += [Prior("cosine"), Prior("sincos"), Prior("triangle_wave"), Prior("periodic_relu")]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One activation and one way to average.
+
+    Args:
+        prior: of the activation of the 120 units; perhaps with a variant, as in "step surrogate".
+        method: "NN" (MC dropout), "ensemble" or "SWAG".
+        seeds: of the networks.
+        n_emitters, n_modes, samples_per_mode: of the training data; the last at each of 11 noise levels.
+        n_test: samples in each of the three groups of test data.
+        spread, error: how hard it is; as for ``EmitterLibrary.generate``.
+        lengthscale, dropout, n_samples, epochs, batch_size, learning_rate: the paper's; n_samples are those of MC
+            dropout, SWAG draws 30.
+    """
+
+    prior: str = "matern52"
+    method: str = "NN"
+    seeds: tuple[int, ...] = (0,)
+    n_emitters: int = 100
+    n_modes: int = 10
+    samples_per_mode: int = 5
+    n_test: int = 10_000
+    spread: float = 0.15
+    error: float = 0.15
+    lengthscale: float = 1.0
+    dropout: float = 0.2
+    n_samples: int = 100
+    epochs: int = 7
+    batch_size: int = 50
+    learning_rate: float = 0.01
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    if scale == "smoke":
+        small: dict[str, Any] = {"n_emitters": 5, "n_modes": 3, "samples_per_mode": 2, "n_test": 200, "epochs": 4}
+        return [Config(prior.key, **small) for prior in PUBLISHED]
+    if scale == "demo":
+        return [Config(prior.key, samples_per_mode=1, n_test=2_000) for prior in PUBLISHED]
+    rows = [Averaged(prior) for prior in (*PUBLISHED, *BEYOND)]
+    rows += [Averaged(prior, method) for prior in PUBLISHED for method in AVERAGING if method != "NN"]
+    return [Config(row.prior.key, row.method, (seed,)) for row in rows for seed in range(5)]

@@ -1,0 +1,63 @@
+"""Exact Gaussian processes and networks, and their functions on a line."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stationary.gp import kernels
+from stationary.inference import MCDropout, calibrate_prior, predict
+from stationary.lab.baselines.exact import ExactGP
+from stationary.lab.data import toy_regression
+from stationary.lab.experiments import networks, paper
+from stationary.lab.experiments.regression.config import PLACES, Config
+from stationary.lab.runs.store import Arrays
+from stationary.nn import StationaryHead
+from stationary.predictive import Gaussian
+from stationary.training import train
+
+KERNELS: dict[str, Any] = {
+    "relu": kernels.ArcCos1Kernel,
+    "rbf": kernels.RBFKernel,
+    "matern52": partial(kernels.MaternKernel, 2.5),
+    "matern32": partial(kernels.MaternKernel, 1.5),
+    "matern12": partial(kernels.MaternKernel, 0.5),
+}
+
+
+def run(config: Config, device: str = "cpu") -> Arrays:
+    split = toy_regression.load(seed=config.seed).to(device)
+    grid = torch.linspace(-config.extent, config.extent, config.n_points, device=device)[:, None]
+    near = split.x_train
+    places = [near, *(torch.tensor([[-x], [x]], device=device) for x in PLACES.values())]
+    results: Arrays = {"x": split.x_train[:, 0].cpu().numpy(), "y": split.y_train[:, 0].cpu().numpy()}
+    results["grid"] = grid[:, 0].cpu().numpy()
+    if config.model == "gp":
+        posterior = ExactGP(steps=config.gp_steps).fit(KERNELS[config.prior](), split.train)
+        asks = {"plain": [partial(_ask, posterior, None)]}
+    else:
+        prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")
+        activation = networks.activation(prior, config.lengthscale, code_scale=False)
+        build = partial(StationaryHead, 1, 1, hidden=config.hidden, activation=activation, dropout=config.dropout)
+        training = networks.toy_training(config.epochs, loss="mse", seed=config.seed)
+        models = train(build, *split.train, training, n_members=config.n_repeats)
+        asks = {"plain": [partial(_ask, model, MCDropout(config.n_samples, restore_prior=False)) for model in models]}
+        if prior.restorable:
+            models = [calibrate_prior(model, *split.train) for model in models]
+            asks["restored"] = [partial(_ask, model, MCDropout(config.n_samples)) for model in models]
+    for kind, repeats in asks.items():
+        predictions = [ask(grid) for ask in repeats]
+        results[f"mean, {kind}"] = np.stack([p.mean[:, 0].cpu().numpy() for p in predictions])
+        results[f"std, {kind}"] = np.stack([p.epistemic_variance[:, 0].sqrt().cpu().numpy() for p in predictions])
+        results[f"places, {kind}"] = np.array([[_mean_std(ask(x)) for x in places] for ask in repeats])
+    return results
+
+
+def _ask(model: Any, method: MCDropout | None, x: Tensor) -> Gaussian:
+    return predict(model, x, method, family=Gaussian)
+
+
+def _mean_std(prediction: Gaussian) -> float:
+    return prediction.epistemic_variance.sqrt().mean().item()

@@ -1,0 +1,278 @@
+"""Training and evaluation of every method, fold by fold or all folds in lockstep."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from stationary import metrics
+from stationary.inference import SWAG, Ensemble, ExactDropout, MCDropout, calibrate_prior, predict
+from stationary.lab.baselines import GPDNN, SVDKL, SVGP
+from stationary.lab.baselines.svdkl import AdditiveGP
+from stationary.lab.data import Split, uci
+from stationary.lab.experiments import networks, paper
+from stationary.lab.experiments.uci.config import (
+    EXACT_ROW,
+    METHODS,
+    METRICS,
+    RESTORED_ROW,
+    SECONDS,
+    Config,
+    EnsembleRow,
+    GPDNNRow,
+    NetworkRow,
+    Row,
+    SVDKLRow,
+    SVGPRow,
+    SWAGRow,
+)
+from stationary.lab.runs.store import Arrays
+from stationary.nn import MLP
+from stationary.predictive import Categorical
+from stationary.training import Group, Training, train
+
+LEARNING_RATES = dict.fromkeys(("adult", "adult-scaled"), 5e-5) | {"covtype": 5e-4, "diabetes": 1e-4}
+LEARNING_RATES |= dict.fromkeys(("connect-4", "connect-4-codes", "connect-4-onehot"), 2e-4)
+SMOOTHNESS = paper.NUS | {"rbf": math.inf}
+LENGTHSCALE = 0.5
+CONVERGED = 50  # times the epochs, for SV-DKL to converge
+
+Prediction = tuple[Categorical, Categorical]  # for NLPD and AUC, and for ACC
+Predictions = dict[str, Callable[[], Prediction]]  # by the name in the table, computed when called
+
+
+class Clock:
+    """Seconds of setting up, training and evaluation; set-up is what the first epoch takes longer than the others."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.start, self.epochs = self.now(), list[float]()
+
+    def now(self) -> float:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def epoch(self, number: int, *_: Any) -> None:
+        """For ``train(progress=)``; folds that train one after the other begin at 1 again."""
+        if number == 1 and self.epochs:
+            self.start += self.now() - self.epochs[-1]
+        self.epochs.append(self.now())
+
+    def seconds(self, trained: float) -> tuple[float, float, float]:
+        """Of the three; ``trained`` is when training was over."""
+        first, later = self.epochs[0] - self.start, self.epochs[-1] - self.epochs[0]
+        training = later * len(self.epochs) / max(1, len(self.epochs) - 1)
+        return max(0.0, trained - self.start - training) if later else first, training, self.now() - trained
+
+
+@dataclass(frozen=True)
+class Given:
+    """What every method is given: a configuration and its folds, on the device."""
+
+    config: Config
+    splits: list[Split]
+    clock: Clock
+
+    def build(self) -> nn.Module:
+        """A fresh network, with an activation of its own, which may learn."""
+        split = self.splits[0]
+        activation = _activation(METHODS[self.config.method], self.config.prior)
+        return MLP(split.n_features, split.n_classes, hidden=self.config.hidden, activation=activation)
+
+    def training(self, **options: Any) -> Training:
+        common: dict[str, Any] = {
+            "epochs": self.config.epochs,
+            "milestones": (10, 15),
+            "batch_size": self.config.batch_size,
+            "precision": "bfloat16" if self.clock.device == "cuda" else "float32",
+        }
+        return Training(**common | options)
+
+    def train(self, builds: Sequence[Callable[[], nn.Module]], training: Training, repeat: int = 1) -> list[nn.Module]:
+        """A network for each fold, or ``repeat`` of them, those of a fold next to each other."""
+        x, y = (list(parts) for parts in zip(*(s.train for s in self.splits for _ in range(repeat)), strict=True))
+        seeds = [self.config.seed + fold + 1000 * i for fold in self.config.folds for i in range(repeat)]
+        return train(builds, x, y, training, seeds=seeds, progress=self.clock.epoch, keep_diverged=True)
+
+
+def _activation(row: Row, name: str) -> nn.Module:
+    variant = row.variant if isinstance(row, NetworkRow) else ""
+    prior = paper.Prior(name) if variant == "lengthscale" else paper.Prior(name, variant)
+    return networks.activation(prior, LENGTHSCALE, code_scale=variant != "lengthscale")
+
+
+def _network(row: NetworkRow, given: Given) -> Iterator[Predictions]:
+    """One training for three rows: MC dropout, its exact integral, and the restored prior."""
+    config = given.config
+    models = given.train(
+        [given.build] * len(given.splits), given.training(learning_rate=LEARNING_RATES[config.dataset])
+    )
+    for model, split in zip(models, given.splits, strict=True):
+        rows: Predictions = {row.name: partial(_with_dropout, MCDropout(config.n_samples), model, split)}
+        if not row.variant:
+            rows[EXACT_ROW] = partial(_with_dropout, ExactDropout(), model, split)
+        if not row.variant and config.prior in paper.LOCAL:
+            rows[RESTORED_ROW] = partial(_restored, MCDropout(config.n_samples), model, split)
+        yield rows
+
+
+def _with_dropout(method: Any, model: nn.Module, split: Split) -> Prediction:
+    return predict(model, split.x_test, method), predict(model, split.x_test)
+
+
+def _restored(method: Any, model: nn.Module, split: Split) -> Prediction:
+    """Last: from here on the network's every prediction has its prior."""
+    return _with_dropout(method, calibrate_prior(model, split.x_train), split)
+
+
+def _ensemble(row: EnsembleRow, given: Given) -> Iterator[Predictions]:
+    training = given.training(learning_rate=LEARNING_RATES[given.config.dataset])
+    models = given.train([given.build] * len(given.splits) * row.size, training, row.size)
+    for k, split in enumerate(given.splits):
+        posterior = Ensemble(row.size).posterior(models[k * row.size : (k + 1) * row.size])
+        yield {row.name: partial(_once, posterior, split)}
+
+
+def _swag(row: SWAGRow, given: Given) -> Iterator[Predictions]:
+    """Weights are collected after the epochs 16 to 20, at the last learning rate."""
+    training = given.training(learning_rate=LEARNING_RATES[given.config.dataset])
+    seeds = [given.config.seed + fold for fold in given.config.folds]
+    swag, folds = SWAG(start=0.5 if training.epochs < 12 else 0.75), [split.train for split in given.splits]
+    if training.epochs < 4:  # too short for two points
+        training = replace(training, epochs=4)
+    posteriors = swag.fit_folds([given.build] * len(folds), folds, training, seeds=seeds, progress=given.clock.epoch)
+    for posterior, split in zip(posteriors, given.splits, strict=True):
+        yield {row.name: partial(_once, posterior, split)}
+
+
+def _svgp(row: SVGPRow, given: Given) -> Iterator[Predictions]:
+    config = given.config
+    method = SVGP(SMOOTHNESS[config.prior], config.n_inducing, lengthscale=1.0 if row.unit else None, ard=row.ard)
+    return _gp(given, method, given.training(loss="own", learning_rate=0.01, milestones=()))
+
+
+def _gpdnn(row: GPDNNRow, given: Given) -> Iterator[Predictions]:
+    config = given.config
+    method = GPDNN(SMOOTHNESS[config.prior], config.hidden[-1], row.epsilon, config.hidden)
+    rate = row.learning_rate
+    return _gp(given, method, given.training(loss="own", learning_rate=rate, milestones=()))
+
+
+def _svdkl(row: SVDKLRow, given: Given) -> Iterator[Predictions]:
+    config = given.config
+    longer = CONVERGED if row.converged else 1
+    training = given.training(
+        loss="own",
+        optimizer="sgd",
+        nesterov=True,
+        learning_rate=0.15 if config.dataset.startswith("connect-4") else 0.1,
+        weight_decay=1e-4,
+        groups=(Group("trunk"), Group("kernel", rate=0.01, decay=0.0), Group("", decay=0.0)),
+        epochs=longer * config.epochs,
+        milestones=(10 * longer, 15 * longer),
+    )
+    return _gp(given, SVDKL(SMOOTHNESS[config.prior], max(8, config.hidden[-1]), config.hidden), training)
+
+
+def _gp(given: Given, method: Any, training: Training) -> Iterator[Predictions]:
+    builds = [partial(method.build, split.x_train, split.n_classes) for split in given.splits]
+    models = given.train(builds, training)
+    for model, split in zip(models, given.splits, strict=True):
+        if isinstance(model, AdditiveGP):
+            method.calibrate(model, split.x_train)
+        yield {given.config.method: partial(_once, method.posterior(model), split)}
+
+
+def _once(posterior: Any, split: Split) -> Prediction:
+    prediction = predict(posterior, split.x_test, batch_size=10_000)
+    return prediction, prediction
+
+
+PREDICTIONS: dict[type, Callable[[Any, Given], Iterator[Predictions]]] = {
+    NetworkRow: _network,
+    EnsembleRow: _ensemble,
+    SWAGRow: _swag,
+    SVGPRow: _svgp,
+    GPDNNRow: _gpdnn,
+    SVDKLRow: _svdkl,
+}
+
+
+def predictions_of(given: Given) -> Iterator[Predictions]:
+    """What the configuration's method predicts, one fold after the other."""
+    row = paper.look_up(METHODS, given.config.method, "method")
+    return PREDICTIONS[type(row)](row, given)
+
+
+# Run
+
+
+def missing(configs: Sequence[Config]) -> str | None:
+    """Why these cannot run here: all of them need Covtype, which is not bundled, and it cannot be had."""
+    if {config.dataset for config in configs} != {"covtype"}:
+        return None
+    try:
+        uci.load("covtype")
+    except FileNotFoundError as problem:
+        return str(problem)
+    return None
+
+
+def run(config: Config, device: str = "cpu") -> Arrays:
+    """Arrays by "method: metric", one number for each fold; NaN where a fold diverged."""
+    splits = _splits(config.dataset, config.n_folds, config.seed, config.folds, device)
+    given = Given(config, splits, Clock(device))
+    folds = list(predictions_of(given))
+    rule = METHODS[config.method].nlpd
+    _evaluate(
+        rule, config.method, folds[:1], splits[:1]
+    )  # the first time loads libraries and compiles: part of setting up
+    trained, seconds, measured = given.clock.now(), (0.0, 0.0, 0.0), Arrays()
+    for name in folds[0]:
+        values = _evaluate(rule, name, folds, splits)
+        measured |= {f"{name}: {metric}": np.array([fold[metric] for fold in values]) for metric in values[0]}
+        if name == config.method:
+            seconds = given.clock.seconds(trained)
+    return measured | {name: np.full(len(splits), s / len(splits)) for name, s in zip(SECONDS, seconds, strict=True)}
+
+
+@lru_cache(maxsize=1)  # many configurations of one data set run after each other
+def _splits(dataset: str, n_folds: int, seed: int, folds: tuple[int, ...], device: str) -> list[Split]:
+    table = _load(dataset).to(device)
+    rows = table.fold_rows(n_folds, seed=seed)
+    return [table.split(*rows[fold]) for fold in folds]
+
+
+_load = lru_cache(maxsize=1)(uci.load)
+
+
+def _evaluate(rule: str, name: str, folds: list[Predictions], splits: list[Split]) -> list[dict[str, float]]:
+    """Predictions one after the other, metrics side by side."""
+    predictions = [[part.to("cpu") for part in fold[name]()] for fold in folds]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(partial(_measure, rule), predictions, (split.y_test.cpu() for split in splits)))
+
+
+def _measure(rule: str, prediction: Sequence[Categorical], y: torch.Tensor) -> dict[str, float]:
+    """By the authors' rule for NLPD, "expected_nll" or "nlpd", and our own."""
+    sampled, point = prediction
+    if not sampled.probs.isfinite().all():
+        return dict.fromkeys(METRICS, math.nan) | {"diverged": 1.0}
+    found = metrics.classification(sampled, y)
+    return {
+        "NLPD": found[rule],
+        "ACC": metrics.accuracy(point, y),
+        "AUC": found["auc"],
+        "NLPD mean-probability": found["nlpd"],
+        "ECE": found["ece"],
+        "Brier": found["brier"],
+        "diverged": 0.0,
+    }

@@ -1,0 +1,182 @@
+"""What must not change: which folder a configuration's result is in, and what the reports say of the stored results."""
+
+import csv
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.cifar10 import report as cifar10_report
+from stationary.lab.report.content import Section
+from stationary.lab.report.render import render_csv, render_markdown
+from stationary.lab.runs.store import RunStore
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+IDENTITIES = {  # by experiment and scale: how many configurations, and a hash over the names of their folders
+    ("far_from_data", "smoke"): (1, "299d97f1969e9e5d95cbd890a02ed57562456a2e3ac0f4c37c436d8ad26a91e5"),
+    ("far_from_data", "demo"): (1, "64e0af02bb6c5ca85cd6ae2b95fb1c43d2696054b588c153d0f3b603c6b7b4d7"),
+    ("far_from_data", "paper"): (1, "64e0af02bb6c5ca85cd6ae2b95fb1c43d2696054b588c153d0f3b603c6b7b4d7"),
+    ("banana", "smoke"): (11, "17f75fe3b16f1c8220727c375bd87e7a9db7620dd523afd1007492d163781070"),
+    ("banana", "demo"): (11, "8ddbcf2446ede3602aca6b306d744c84308e31b5d5d98f46d898610b4d654dea"),
+    ("banana", "paper"): (11, "96e82045654fd792b911245f104e874ab15b416129e1f027850d2e1ad0f65205"),
+    ("banana_grid", "smoke"): (3, "a1c6abffd899e90e86c0e426666f5af1045db43bc188cd34837c380dcd6f9696"),
+    ("banana_grid", "demo"): (3, "7e8a56c8b8d670c054f672ac9d0ef5adbadc8e93f466f39115b8cb3f2c6c40e8"),
+    ("banana_grid", "paper"): (3, "231f7d341bbe69542cf420f16a22fd3d2b60500f4d5b491e6d0cea8d639593e8"),
+    ("regression", "smoke"): (11, "9cd76978ba200a5dd8bb825570f7da87d430bcdd3a232412e569bdcb5fff17a7"),
+    ("regression", "demo"): (11, "8350d84cf4e87458eabdd8aa0b9bf1d5ca329550bf9b14e9d9c3d152302ec74d"),
+    ("regression", "paper"): (11, "e66a7109c7e9b550ffc2d8e3ba8170bbc033038995362552b24d048c3c8dce2f"),
+    ("covariance", "smoke"): (1, "317ed323a2d0d6cf0f30c42f69f2d4d2a718c8591c6c870c82823a945a4f373b"),
+    ("covariance", "demo"): (1, "c52b215fce0a31734c9c06d4e2086cfcf4c1886235875846a6fd321903308444"),
+    ("covariance", "paper"): (1, "c52b215fce0a31734c9c06d4e2086cfcf4c1886235875846a6fd321903308444"),
+    ("digits", "smoke"): (14, "5f790a0e28b10229a6eb5d9dc752c60b1c740241bc6cb56de61d97e678be5fab"),
+    ("digits", "demo"): (14, "29e6822e9d143db8a86a2cefcac8ef078958171f4b02e07d2a392cd043f8f731"),
+    ("digits", "paper"): (14, "29e6822e9d143db8a86a2cefcac8ef078958171f4b02e07d2a392cd043f8f731"),
+    ("uci", "smoke"): (26, "0e65b8ea5504ed195b4232b66d64d95b44721338e1c58bd8934cf18cb8b90054"),
+    ("uci", "demo"): (40, "a5f80aae5f14d4f0fc1ea64a8d3622975b6fb0254c4ef0fff7477d78352bc9f9"),
+    ("uci", "paper"): (1880, "5657bc144dea3840659b0b05079e5590c1350302d6658021ca5b811de0eee26c"),
+    ("cifar10", "smoke"): (3, "7a9f47b2fa67bfaa19ad54bec46b06683605725bb65c8fc016e2ec303ee3eba8"),
+    ("cifar10", "demo"): (16, "57711eac8e9dcf125a36127a03a4e9e36af533b319939ee5c6361be71fb07f9e"),
+    ("cifar10", "paper"): (460, "5d6f24a6ec6109ad0bdf41ad1a8a8574117d90ae7dc9d9683a9058f703b92ffd"),
+    ("radar", "smoke"): (2, "5f2071d1966270439c0806427cd5076b86dbefeb8d783ae58903e99ee9317d8a"),
+    ("radar", "demo"): (2, "b7fd77c6af50d5fa7ca7c38487d23195bcaa567d9dc2703a8c47704c947cb55e"),
+    ("radar", "paper"): (100, "ac498471bfa21bc9c08178181fafa262cc6883e90d450587a63377d8bfd3e707"),
+}
+ARCHIVED = {"uci": 188, "cifar10": 92, "radar": 20}  # files that ``stationary archive`` wrote
+
+
+def folder(name, config):
+    return RunStore(Path()).folder(name, EXPERIMENTS[name].config.VERSION, config).name
+
+
+@pytest.mark.parametrize(("name", "scale"), IDENTITIES)
+def test_configurations_keep_their_folders(name, scale):
+    folders = sorted(folder(name, config) for config in EXPERIMENTS[name].config.configs(scale))
+    assert (len(folders), hashlib.sha256(" ".join(folders).encode()).hexdigest()) == IDENTITIES[name, scale]
+
+
+def test_every_experiment_and_scale_is_here():
+    assert list(IDENTITIES) == [(name, scale) for name in EXPERIMENTS for scale in ("smoke", "demo", "paper")]
+
+
+# Reports of the stored results
+
+
+def as_config(name, settings):
+    """A configuration as it was before JSON, which has neither tuples nor infinities."""
+    tuples = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
+    return EXPERIMENTS[name].config.Config(**settings | tuples)
+
+
+def archived(name):
+    """The results in results/<name>/*.json, as a report takes them; left out of the files are only large arrays."""
+    lockstep, found = EXPERIMENTS[name].config.LOCKSTEP, {}
+    files = [json.loads(path.read_bytes()) for path in (RESULTS / name).glob("*.json")]
+    files = [content for content in files if "numbers" in content]  # else it is about a trunk, or about difficulty
+    assert len(files) == ARCHIVED[name]
+    for content in files:
+        assert (content["experiment"], content["version"]) == (name, EXPERIMENTS[name].config.VERSION)
+        for k, entry in enumerate(content["config"][lockstep]):
+            config = as_config(name, content["config"] | {lockstep: [entry]})
+            numbers = {key: np.array(values[k : k + 1]) for key, values in content["numbers"].items()}
+            found[folder(name, config)] = config, {key: finite(name, array) for key, array in numbers.items()}
+    return in_order(name, found)
+
+
+def finite(name, array):
+    """None is NaN, of folds that diverged; in cifar10 nothing diverged, and it is the infinity of -log 0."""
+    return np.where(array == None, {"cifar10": np.inf}.get(name, np.nan), array).astype(float)  # noqa: E711
+
+
+def in_order(name, found):
+    """In the order of the configurations of the scale paper: each is there, and nothing else is."""
+    results = [found.pop(folder(name, config)) for config in EXPERIMENTS[name].config.configs("paper")]
+    assert not found
+    return results
+
+
+def summary(name):
+    return (RESULTS / name / "summary.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["uci", "radar"])
+def test_reports_give_the_stored_numbers(name):
+    assert render_csv(EXPERIMENTS[name].report.report(archived(name))) == summary(name)
+
+
+def test_report_of_cifar10_gives_the_stored_numbers():
+    """Its records and tables; its figure has pixels, which are not in the files."""
+    results = archived("cifar10")
+    assert render_csv(Section("", "", "", records=cifar10_report.records(results))) == summary("cifar10")
+    tables, stored = cifar10_report.tables(results), {}
+    for line in csv.DictReader(summary("cifar10").splitlines()):
+        metric = line["metric"].replace("_", " ")
+        stored.setdefault(line["setting"], {}).setdefault(line["prior"], {})[metric] = line["mean"]
+    for setting, of_setting in zip(stored, (tables[:4], tables[4:]), strict=True):
+        lines, as_stated = list(stored[setting].values()), len(of_setting[0].rows)
+        for table, some in zip(of_setting, [lines[:as_stated]] * 3 + [lines[as_stated:]], strict=True):
+            shown = [[f"{cell.mean:.6g}" for cell in row[1:]] for row in table.rows]
+            assert shown == [[line[metric] for metric in table.columns[1:]] for line in some]
+
+
+# results/paper
+
+
+def in_paper(name):
+    """The results in results/paper/<name>.json, as a report takes them; arrays for figures are left out."""
+    content = json.loads((RESULTS / "paper" / f"{name}.json").read_bytes())
+    assert (content["experiment"], content["scale"]) == (name, "paper")
+    found = {}
+    for run in content["runs"]:
+        config = as_config(name, run["config"])
+        found[folder(name, config)] = config, {key: np.array(value) for key, value in run["numbers"].items()}
+    return in_order(name, found)
+
+
+def whole(name):
+    """The result in results/<name>, which has all arrays."""
+    settings = json.loads((RESULTS / name / "config.json").read_bytes())["config"]
+    config = as_config(
+        name, settings | {"nus": [float(nu) for nu in settings["nus"]]} if "nus" in settings else settings
+    )
+    with np.load(RESULTS / name / "result.npz") as arrays:
+        return in_order(name, {folder(name, config): (config, dict(arrays))})
+
+
+def stored_tables(title):
+    """The part of results/paper/tables.md with this title."""
+    parts = re.split(r"^## ", (RESULTS / "paper" / "tables.md").read_text(), flags=re.MULTILINE)
+    return next(part for part in parts if part.startswith(title + "\n")).strip()
+
+
+def markdown(title, tables):
+    return render_markdown([Section(title, "", "", tables=tuple(tables))]).removeprefix("## ").strip()
+
+
+@pytest.mark.parametrize("name", ["far_from_data", "covariance"])
+def test_whole_reports_give_the_stored_tables(name):
+    section = EXPERIMENTS[name].report.report(whole(name))
+    assert markdown(section.title, section.tables) == stored_tables(section.title)
+
+
+@pytest.mark.parametrize("name", ["banana", "banana_grid", "digits"])
+def test_tables_are_the_stored_ones(name):
+    """The maps and histograms are not in the files, and needed by figures only."""
+    title = EXPERIMENTS[name].config.TITLE
+    assert markdown(title, EXPERIMENTS[name].report.tables(in_paper(name))) == stored_tables(title)
+
+
+def test_places_of_regression_are_the_stored_ones():
+    """Its table but for the last column, the roughness of curves that are not in the file."""
+    curves = {f"mean, {kind}": np.zeros((1, 3)) for kind in ("plain", "restored")}
+    results = [(config, curves | arrays) for config, arrays in in_paper("regression")]
+    title = EXPERIMENTS["regression"].config.TITLE
+    ours, stored = (
+        [line.rpartition("|")[0].rpartition("|")[0] for line in text.splitlines() if line.startswith("|")]
+        for text in (markdown(title, EXPERIMENTS["regression"].report.tables(results)), stored_tables(title))
+    )
+    assert ours == stored and len(ours) > 10
