@@ -117,6 +117,8 @@ def test_a_phase_beyond_the_number_range_is_finite_in_every_form(name, dtype):
     y, slope = value_and_slope(activation, x, "compiled")
     exported = torch.export.export(activation, (x,)).module()(x)
     assert y.isfinite().all() and slope.isfinite().all() and exported.isfinite().all()
+    infinite = torch.full_like(x, INF)
+    assert torch.compile(activation, backend="aot_eager")(infinite).isnan().all()
 
 
 STEEP = {

@@ -253,8 +253,8 @@ def _step(x: Tensor, surrogate: float | None, bound: float) -> Tensor:
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
     """sin(frequency x), the activation of SIREN, which uses the frequency 30.
 
-    Where frequency x is beyond the largest finite number, this number takes its place, here and in the other periodic
-    activations: the value is finite, though its phase means nothing.
+    Where frequency x is beyond the largest finite number, x takes its place, here and in the other periodic
+    activations: the value is then finite, though its phase means nothing.
     """
     return _periodic(torch.sin, x, frequency)
 
@@ -285,12 +285,9 @@ def _periodic(function: Callable[[Tensor], Tensor], x: Tensor, frequency: float)
 
 
 def _phase(x: Tensor, frequency: float) -> Tensor:
-    """frequency x; where the product of a finite x overflows, the largest finite number, whose phase is as good."""
+    """frequency x, or x where that overflows: there the phase is lost, and any finite number is as good."""
     phase = frequency * x
-    if frequency <= 1:
-        return phase
-    largest = torch.finfo(x.dtype).max
-    return torch.where(x.isinf(), phase, phase.clamp(-largest, largest))
+    return phase if frequency <= 1 else torch.where(phase.isinf(), x, phase)
 
 
 def _sincos(x: Tensor) -> Tensor:
