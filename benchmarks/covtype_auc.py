@@ -27,7 +27,6 @@ from stationary.lab.experiments.uci import run as uci
 from stationary.lab.experiments.uci.config import Config
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
-from stationary.training import train
 
 FOLDS, NU = (0, 1), 1.5
 
@@ -88,18 +87,18 @@ def measured(variant: Variant, splits: list[Split], device: str) -> list[dict[st
     config = Config("covtype", folds=FOLDS)
     given = uci.Given(config, splits, uci.Clock(device))
     training = given.training(loss="own", learning_rate=variant.rate, milestones=variant.milestones)
-    held_out, x, y = [], [], []
+    held_out, folds = [], []
     for split in splits:
         columns = variant.columns(split.x_train)
         order = torch.randperm(len(split.y_train), generator=torch.Generator().manual_seed(0)).to(device)
         last = len(order) // 10
         held_out.append((columns[order[:last]], split.y_train[order[:last]].cpu().numpy()))
-        x.append(columns[order[last:]])
-        y.append(split.y_train[order[last:]])
-    builds = [partial(variant.build, rows, splits[0].n_classes) for rows in x]
+        folds.append((columns[order[last:]], split.y_train[order[last:]]))
+    builds = [partial(variant.build, x, splits[0].n_classes) for x, _ in folds]
     found = []
-    for model, (rows, truth) in zip(train(builds, (x, y), training, seeds=list(FOLDS)), held_out, strict=True):
-        prediction = predict(variant.method.posterior(model), rows, batch_size=10_000)
+    posteriors = fit_folds(variant.method, builds, folds, training, seeds=FOLDS)
+    for posterior, (rows, truth) in zip(posteriors, held_out, strict=True):
+        prediction = predict(posterior, rows, batch_size=10_000)
         probs = prediction.probs.double().cpu().numpy()
         right = probs.argmax(1) == truth
         measures = {

@@ -40,8 +40,7 @@ def measured(size: float, device: str) -> dict[str, Any]:
     x, y = validation.inputs().to(device), validation.targets().to(device)
     models = train(
         lambda: radar.build(config),
-        training.inputs().to(device),
-        training.targets().to(device),
+        (training.inputs().to(device), training.targets().to(device)),
         radar.training_of(config),
         seeds=SEEDS,
     )

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stationary import metrics
-from stationary.inference import MCDropout, predict
+from stationary.inference import MCDropout, Point, predict
 from stationary.lab.data import Split, uci
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import Prior
@@ -162,7 +162,7 @@ def measure(split: Split, seed: int, epochs: int, times: Times) -> dict[str, Sco
     (model,) = train(build, split.train, replace(TRAINING, epochs=epochs), seeds=[seed], progress=others)
     times["ours, epoch"][-1] += time.perf_counter() - started
     started = time.perf_counter()
-    sampled, point = predict(model, split.x_test, MCDropout(SAMPLES)), predict(model, split.x_test)
+    sampled, point = predict(model, split.x_test, MCDropout(SAMPLES)), predict(model, split.x_test, Point())
     ours = score(sampled, point, split.y_test)
     stop("ours, evaluation")
     theirs = naive.evaluate()

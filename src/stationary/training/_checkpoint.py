@@ -23,7 +23,8 @@ class Checkpoint:
     """What a file holds: tensors by name, and everything else as JSON. Nothing is pickled.
 
     Args:
-        about: the training, its epoch, the optimizer's groups, the schedule's count and what is known of the best.
+        about: the training, what was reported of its epochs, the optimizer's groups, the schedule's count, and what is
+            known of the best.
         tensors: weights, the optimizer's state, generators, the best weights.
     """
 
@@ -57,8 +58,13 @@ class Checkpoint:
         for k, network in enumerate(networks):
             load(network, self._part(f"network {k}: "))
 
-    def load_rest(self, members: Members, optimizer: Optimizer, schedule: LRScheduler, best: Best) -> int:
-        """Bring the others to where they were; the number of epochs that are done."""
+    @property
+    def history(self) -> list[tuple[int, float, float | None]]:
+        """What was reported of each epoch so far: its number, the training loss and the validation loss."""
+        return [(epoch, loss, watched) for epoch, loss, watched in self.about["history"]]
+
+    def load_rest(self, members: Members, optimizer: Optimizer, schedule: LRScheduler, best: Best) -> None:
+        """Bring everything else to where it was."""
         keys = dict.fromkeys(name.split()[1] for name in self.tensors if name.startswith("optimizer "))
         state: dict[int | str, Named] = {
             int(key) if key.isdigit() else key: self._part(f"optimizer {key} state: ") for key in keys
@@ -73,7 +79,6 @@ class Checkpoint:
             best.states[k] = {n: t.to(members.device) for n, t in self._part(f"best {k}: ").items()}
         best.losses, best.waited, best.running = (self.about["best"][name] for name in ("losses", "waited", "running"))
         _set_global_state(self.tensors, members.device)
-        return int(self.about["epoch"])
 
     def _part(self, prefix: str) -> Named:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
@@ -82,7 +87,7 @@ class Checkpoint:
 def write_checkpoint(
     path: Path,
     training: Training,
-    epoch: int,
+    history: list[tuple[int, float, float | None]],
     members: Members,
     optimizer: Optimizer,
     schedule: LRScheduler,
@@ -94,7 +99,7 @@ def write_checkpoint(
     about = {
         "training": identity,
         "seeds": seeds,
-        "epoch": epoch,
+        "history": history,
         "groups": state["param_groups"],
         "schedule": schedule.last_epoch,
         "best": {"losses": best.losses, "waited": best.waited, "running": best.running},

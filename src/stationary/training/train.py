@@ -62,7 +62,8 @@ def train(
             0 are left out.
         validation: data to stop on, or just to watch if ``training.patience`` is None.
         progress: called after each epoch with its number (from 1), the training loss and the validation loss (None
-            without validation), means over the members still in training.
+            without validation), means over the members still in training. A training that continues from a checkpoint
+            first reports the epochs before.
         observers: one for each member, or None for none; called after each epoch with its number, the member's live
             parameters by name, and the optimizer, whose learning rate is already that of the next epoch.
         keep_diverged: return networks whose loss is no longer finite, as they are, instead of raising an error.
@@ -156,11 +157,15 @@ def _run(
     members = way.members
     optimizer = _optimizer(training, members.parameters, way.copies)
     schedule, after_step, after_epoch = _schedule(training, optimizer, way)
-    best, first = Best(len(members.models), training.patience), 1
+    best, history = Best(len(members.models), training.patience), list[tuple[int, float, float | None]]()
+    report = progress or _nothing
     with seeded(training.seed, members.device):
         if checkpoint is not None and (saved := Checkpoint.read(checkpoint, training, members.seeds)):
-            first = saved.load_rest(members, optimizer, schedule, best) + 1
-        for epoch in range(first, training.epochs + 1) if best.running else ():
+            saved.load_rest(members, optimizer, schedule, best)
+            history = saved.history
+            for before in history:
+                report(*before)
+        for epoch in range(len(history) + 1, training.epochs + 1) if best.running else ():
             losses = way.train(epoch, optimizer, after_step)
             watched_losses = None if watched is None else evaluate(members, watched, training.batch_size)
             loss, watched_loss = best.mean_of_running(losses), best.mean_of_running(watched_losses)
@@ -169,15 +174,15 @@ def _run(
                     f"the loss is no longer finite in epoch {epoch} of {training.epochs}; try a learning_rate below "
                     f"{schedule.get_last_lr()[0]:g}, and look at the scale of x and y"
                 )
-            if progress is not None:
-                progress(epoch, loss, watched_loss)
+            history.append((epoch, loss, watched_loss))
+            report(*history[-1])
             after_epoch()
             for k, observer in enumerate(observers):
                 if observer is not None:
                     observer(epoch, members.parameters_of(k), optimizer)
             going_on = watched_losses is None or best.update(watched_losses, members)
             if checkpoint is not None:
-                write_checkpoint(checkpoint, training, epoch, members, optimizer, schedule, best)
+                write_checkpoint(checkpoint, training, history, members, optimizer, schedule, best)
             if not going_on:
                 break
     optimizer.zero_grad()
@@ -304,7 +309,7 @@ def _schedule(
     return steps_down, _nothing, steps_down.step
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

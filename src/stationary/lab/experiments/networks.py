@@ -6,8 +6,10 @@ from torch import nn
 
 from stationary.activations import RBF, Matern, Sine, Step
 from stationary.activations import activation as activation_by_name
+from stationary.inference import Method, Posterior, fit_folds
 from stationary.lab.experiments.paper import NUS, Prior
-from stationary.training import Training
+from stationary.training import Build, Training
+from stationary.training.data import Pair
 
 
 def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Module:
@@ -31,6 +33,11 @@ def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Modu
     if prior.name == "rbf":
         return RBF(1.0, math.sqrt(math.pi / 2)) if code_scale else RBF(lengthscale)
     return activation_by_name(prior.name)
+
+
+def fit_seeds(method: Method, build: Build, data: Pair, training: Training, n: int) -> list[Posterior]:
+    """Posteriors of the same data that differ in their seed: ``training.seed``, ``training.seed`` + 1, ..."""
+    return fit_folds(method, build, [data] * n, training, seeds=range(training.seed, training.seed + n))
 
 
 def toy_training(epochs: int, *, loss: str = "cross_entropy", seed: int = 0) -> Training:

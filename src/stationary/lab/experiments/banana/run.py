@@ -10,15 +10,15 @@ from torch import Tensor
 
 from stationary import metrics
 from stationary.gp import kernels
-from stationary.inference import ExactDropout, MCDropout, calibrate_prior, predict
-from stationary.lab.baselines.exact import VGP
+from stationary.inference import ExactDropout, MCDropout, Point, fit, predict
+from stationary.lab.baselines.exact import VGP, gp_training
 from stationary.lab.data import banana
 from stationary.lab.experiments import networks, paper
 from stationary.lab.experiments.banana.config import Config
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
+from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
-from stationary.training import train
 
 KERNELS: dict[str, Any] = {
     "step": kernels.ArcCos0Kernel,
@@ -36,13 +36,14 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     places = {"data": split.x_train} | {f"radius {r}": circle(r, device) for r in (4, 8, 20)}
     results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
     if config.model == "gp":
-        gp = VGP(steps=config.vgp_steps).fit(KERNELS[config.prior](), split.train)
+        build = VGP().builder(KERNELS[config.prior](), split.train)
+        gp = fit(VGP(), build, split.train, gp_training(config.vgp_steps))
         ask = partial(predict, gp, batch_size=5000)
         seeds = [{"plain": ask}]
         drawn = boundary = ask(grid)
     else:
         prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")
-        build = partial(
+        head = partial(
             StationaryHead,
             2,
             2,
@@ -51,20 +52,20 @@ def run(config: Config, device: str = "cpu") -> Arrays:
             dropout=config.dropout,
         )
         training = networks.toy_training(config.epochs, seed=config.seed)
-        models = train(build, *split.train, training, n_members=config.n_seeds)
+        plain = ExactDropout(restore_prior=False)
+        posteriors = networks.fit_seeds(plain, head, split.train, training, config.n_seeds)
+        models = [posterior.networks[0] for posterior in posteriors]
         seeds = []
-        for model in models:
-            asks = {"plain": partial(predict, model, method=ExactDropout(restore_prior=False))}
+        for model, posterior in zip(models, posteriors, strict=True):
+            asks = {"plain": partial(predict, posterior)}
             if prior.restorable:
                 calibrate_prior(model, split.x_train)
                 asks["restored"] = partial(predict, model, method=ExactDropout(restore_prior=True))
             seeds.append(asks)
         sampled = MCDropout(config.n_samples, restore_prior=False)
-        drawn, boundary = predict(models[0], grid, sampled, batch_size=10_000), predict(models[0], grid)
-        for i, model in enumerate(models):  # the picture of every seed, by the closed form
-            results[f"seed {i}"] = as_map(
-                predict(model, grid, ExactDropout(restore_prior=False)).bernoulli_std(), config
-            )
+        drawn, boundary = predict(models[0], grid, sampled, batch_size=10_000), predict(models[0], grid, Point())
+        for i, posterior in enumerate(posteriors):  # the picture of every seed, by the closed form
+            results[f"seed {i}"] = as_map(predict(posterior, grid).bernoulli_std(), config)
     results["total"], results["epistemic"] = (
         as_map(drawn.bernoulli_std(), config),
         as_map(drawn.mutual_information(), config),

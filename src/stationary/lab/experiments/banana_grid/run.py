@@ -7,14 +7,13 @@ import numpy as np
 import torch
 
 from stationary import metrics
-from stationary.inference import ExactDropout, MCDropout, predict
+from stationary.inference import ExactDropout, MCDropout, Point, predict
 from stationary.lab.data import banana
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.banana_grid.config import Config
 from stationary.lab.experiments.paper import Prior
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
-from stationary.training import train
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
@@ -24,10 +23,11 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     activation = networks.activation(Prior("matern52"), config.lengthscale, code_scale=True)
     build = partial(StationaryHead, 2, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
     training = networks.toy_training(config.epochs, seed=config.seed)
-    models = train(build, *split.train, training, n_members=config.n_seeds)
-    exact = predict(models[0], grid[::7], ExactDropout())  # the closed form costs more than the picture
+    posteriors = networks.fit_seeds(ExactDropout(), build, split.train, training, config.n_seeds)
+    models = [posterior.networks[0] for posterior in posteriors]
+    exact = predict(posteriors[0], grid[::7])  # the closed form costs more than the picture
     results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
-    results["boundary"] = _as_map(predict(models[0], grid).probs[:, 1], config)
+    results["boundary"] = _as_map(predict(models[0], grid, Point()).probs[:, 1], config)
     for n in config.n_samples:
         sampled = predict(models[0], grid, MCDropout(n), batch_size=10_000)
         results[f"total {n}"] = _as_map(sampled.bernoulli_std(), config)

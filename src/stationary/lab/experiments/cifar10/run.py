@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stationary import metrics, ood
-from stationary.inference import MCDropout, calibrate_prior, predict
+from stationary.inference import MCDropout, Posterior, fit_folds, predict
 from stationary.lab.data import cifar10
 from stationary.lab.data.split import Split
 from stationary.lab.experiments import networks
@@ -19,8 +19,9 @@ from stationary.lab.experiments.cifar10.config import AS_STATED, TRAINED, TRUNK_
 from stationary.lab.experiments.paper import look_up
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
+from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
-from stationary.training import Training, train
+from stationary.training import Training
 
 COPIES = 10  # of each training image, shifted and perhaps mirrored, in what is "augmented"
 BINS = 40  # of the histograms
@@ -47,8 +48,9 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     """
     row = look_up(TRAINED, config.prior, "prior")
     split = trunk.features(config.setting, device, copies=_copies(row))
-    models = train(partial(_head, row, config, split), *split.train, _training(row, config), seeds=list(config.seeds))
-    found = [dict(_evaluated(row, config, model, split)) for model in models]
+    build, data = partial(_head, row, config, split), [split.train] * len(config.seeds)
+    posteriors = fit_folds(MCDropout(config.n_samples), build, data, _training(row, config), seeds=config.seeds)
+    found = [dict(_evaluated(row, config, posterior, split)) for posterior in posteriors]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
 
@@ -76,18 +78,18 @@ def _training(row: Trained, config: Config) -> Training:
     )
 
 
-def _evaluated(row: Trained, config: Config, model: nn.Module, split: Split) -> Iterator[tuple[str, Any]]:
-    yield from _row(row.key, config, model, split)
+def _evaluated(row: Trained, config: Config, posterior: Posterior, split: Split) -> Iterator[tuple[str, Any]]:
+    yield from _row(row.key, config, posterior, split)
     if row.prior.restorable and row.recipe == AS_STATED:
         restored = Trained(replace(row.prior, restored=True))
-        yield from _row(restored.key, config, calibrate_prior(model, split.x_train), split)
+        calibrate_prior(posterior.networks[0], split.x_train)
+        yield from _row(restored.key, config, posterior, split)
 
 
-def _row(row: str, config: Config, model: nn.Module, split: Split) -> Iterator[tuple[str, Any]]:
+def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterator[tuple[str, Any]]:
     labels = split.y_test.cpu()
     known = labels < len(cifar10.KNOWN)
-    method = MCDropout(config.n_samples)
-    inside, outside = (predict(model, split.x_test[rows], method).to("cpu") for rows in (known, ~known))
+    inside, outside = (predict(posterior, split.x_test[rows]).to("cpu") for rows in (known, ~known))
     y = labels[known]
     for rule, (of_known, of_unknown) in {
         "": map(metrics.at_mean_output, (inside, outside)),  # the paper's, for this table

@@ -14,21 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD
-from torch.optim.lr_scheduler import OneCycleLR
 
 from stationary._extras import extra
 from stationary._files import write_atomically
+from stationary.inference import Point, fit, predict
 from stationary.lab.data import cache, cifar10
 from stationary.lab.data.cifar10 import Images
 from stationary.lab.data.split import Split
 from stationary.lab.experiments.cifar10.config import TRUNK_CLASSES, TRUNK_EPOCHS
 from stationary.lab.models.googlenet import GoogLeNet, normalised
 from stationary.lab.runs.store import write_json
-from stationary.training._members import seeded
+from stationary.metrics import accuracy
+from stationary.nn.init import seeded
+from stationary.training import Training
 
 with extra("experiments"):
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
     from safetensors.torch import load_file, save
 
 SHIFT = 4  # pixels, at most, of the random crops
@@ -66,6 +67,33 @@ class TrunkRecipe:
 # Training
 
 
+class AugmentedBatches:
+    """The training images in another order in each epoch, each time shifted and perhaps mirrored; full batches only.
+
+    Args:
+        x, y: images and their classes, on the device.
+        recipe: the size of a batch, and the seed.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, recipe: TrunkRecipe) -> None:
+        self.x, self.y, self.recipe, self.epoch = x, y, recipe, 0
+        if len(self) < 1:
+            raise ValueError(f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}")
+
+    def __len__(self) -> int:
+        return len(self.x) // self.recipe.batch_size
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        size, device = self.recipe.batch_size, self.x.device
+        generator = torch.Generator(device).manual_seed(self.recipe.seed * self.recipe.epochs + self.epoch)
+        order = torch.randperm(len(self.x), generator=generator, device=device)
+        for rows in order[: len(self) * size].split(size):
+            yield normalised(augmented(self.x[rows], generator)), self.y[rows]
+
+
 def train_trunk(
     images: Images,
     recipe: TrunkRecipe,
@@ -75,60 +103,54 @@ def train_trunk(
     progress: OnEpoch = lambda epoch: None,
     build: Callable[[int], nn.Module] = GoogLeNet,
 ) -> tuple[nn.Module, list[Epoch]]:
-    """A trained network, and for each epoch its mean loss and the accuracy on the test images of its classes.
+    """A trained network, for each epoch its mean loss and that of the test images of its classes, and its accuracy.
 
-    The accuracy is for reading: the network is that of the last epoch, whatever it says.
+    The test images are for reading: the network is that of the last epoch, whatever they say.
 
     Args:
         images: of all classes.
         recipe: how.
         device: "cpu" or "cuda"; on the latter layers compute in bfloat16.
         checkpoint: where to keep the state after each epoch; a training that finds it continues there.
-        progress: called with each epoch.
+        progress: called with each epoch, those before a continuation too.
         build: makes the network, from the number of classes.
     """
-    x, y = _of_classes(images.x_train, images.y_train, recipe.n_classes, device)
     x_test, y_test = _of_classes(images.x_test, images.y_test, recipe.n_classes, device)
-    steps = len(x) // recipe.batch_size
-    if steps < 1:
-        raise ValueError(f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}")
-    with seeded(recipe.seed, torch.device("cpu")):
-        model = build(recipe.n_classes)
-    model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = SGD(
-        model.parameters(), recipe.learning_rate, recipe.momentum, nesterov=True, weight_decay=recipe.weight_decay
-    )
-    schedule = OneCycleLR(
-        optimizer, recipe.learning_rate, recipe.epochs * steps, pct_start=recipe.warm_up, cycle_momentum=False
-    )
-    curve = _resume(checkpoint, recipe, model, optimizer) if checkpoint and checkpoint.exists() else []
-    for _ in range(len(curve) * steps):
-        optimizer._opt_called = True  # type: ignore[attr-defined]  # it was, before the checkpoint
-        schedule.step()
-    for epoch in range(len(curve), recipe.epochs):
-        generator = torch.Generator(device).manual_seed(recipe.seed * recipe.epochs + epoch)
-        order = torch.randperm(len(x), generator=generator, device=device)
-        total = torch.zeros((), device=device)
-        model.train()
-        for rows in order[: steps * recipe.batch_size].split(recipe.batch_size):
-            with _autocast(device):
-                outputs = model(normalised(augmented(x[rows], generator)))
-            loss = F.cross_entropy(outputs.float(), y[rows], label_smoothing=recipe.label_smoothing)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            total += loss.detach()
-        model.eval()
-        right = sum(
-            (_outputs(model, xs).argmax(1) == ys).sum()
-            for xs, ys in zip(x_test.split(BATCH[device]), y_test.split(BATCH[device]), strict=True)
-        )
-        curve.append({"epoch": epoch + 1, "loss": total.item() / steps, "test accuracy": int(right) / len(y_test)})
-        if checkpoint:
-            _keep(checkpoint, recipe, model, optimizer, curve)
+    tests = [(_prepared(x), y) for x, y in zip(x_test.split(BATCH[device]), y_test.split(BATCH[device]), strict=True)]
+    curve: list[Epoch] = []
+
+    def note(epoch: int, loss: float, test_loss: float | None) -> None:
+        curve.append({"epoch": epoch, "loss": loss, "test loss": test_loss or 0.0})
         progress(curve[-1])
-    return model.eval(), curve
+
+    posterior = fit(
+        Point(),
+        lambda: build(recipe.n_classes).to(device, memory_format=torch.channels_last),  # type: ignore[call-overload]
+        AugmentedBatches(*_of_classes(images.x_train, images.y_train, recipe.n_classes, device), recipe),
+        _training(recipe, device),
+        validation=tests,
+        progress=note,
+        checkpoint=checkpoint,
+    )
+    pred = predict(posterior, tests)
+    curve[-1]["test accuracy"] = accuracy(pred, y_test)
+    return posterior.networks[0], curve
+
+
+def _training(recipe: TrunkRecipe, device: str) -> Training:
+    return Training(
+        epochs=recipe.epochs,
+        optimizer="sgd",
+        learning_rate=recipe.learning_rate,
+        momentum=recipe.momentum,
+        nesterov=True,
+        weight_decay=recipe.weight_decay,
+        label_smoothing=recipe.label_smoothing,
+        schedule="one_cycle",
+        warm_up=recipe.warm_up,
+        precision="bfloat16" if device == "cuda" else "float32",
+        seed=recipe.seed,
+    )
 
 
 def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -147,43 +169,9 @@ def _of_classes(x: Tensor, y: Tensor, n_classes: int, device: str) -> tuple[Tens
     return x[rows].to(device), y[rows].to(device)
 
 
-def _autocast(device: str) -> torch.autocast:
-    return torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
-
-
-@torch.inference_mode()
-def _outputs(model: nn.Module, images: Tensor) -> Tensor:
-    with _autocast(images.device.type):
-        return model(_prepared(images))
-
-
 def _prepared(images: Tensor) -> Tensor:
     """Normalised, and with channels last in memory, which makes convolutions twice as fast, on a CPU too."""
     return normalised(images).contiguous(memory_format=torch.channels_last)
-
-
-def _keep(path: Path, recipe: TrunkRecipe, model: nn.Module, optimizer: SGD, curve: list[Epoch]) -> None:
-    tensors = {name: tensor.contiguous() for name, tensor in _state(model, optimizer)}
-    content = save(tensors, {"recipe": json.dumps(asdict(recipe)), "curve": json.dumps(curve)})
-    write_atomically(path, lambda file: file.write(content))
-
-
-def _resume(path: Path, recipe: TrunkRecipe, model: nn.Module, optimizer: SGD) -> list[Epoch]:
-    saved, about = _read(path)
-    if (known := about.get("recipe")) != json.dumps(asdict(recipe)):
-        raise ValueError(f"{path} is of another recipe, {known}; delete it, or go on with that recipe")
-    for parameter in model.parameters():
-        optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter)
-    with torch.no_grad():
-        for name, tensor in _state(model, optimizer):
-            tensor.copy_(saved[name])
-    return json.loads(about["curve"])
-
-
-def _state(model: nn.Module, optimizer: SGD) -> Iterator[tuple[str, Tensor]]:
-    yield from model.state_dict().items()
-    for name, parameter in model.named_parameters():
-        yield f"{name} momentum", optimizer.state[parameter]["momentum_buffer"]
 
 
 # Files
@@ -211,17 +199,15 @@ def load_trunk(path: Path) -> GoogLeNet:
     about = path.with_suffix(".json")
     if about.is_file() and json.loads(about.read_text())["sha256"] != sha256(path.read_bytes()).hexdigest():
         raise ValueError(f"{path} is not the file that {about.name} describes; restore both, or train again")
-    tensors, _ = _read(path)
+    tensors = _read(path)
     model = GoogLeNet(len(tensors["head.bias"]))
     model.load_state_dict(tensors)
     return model.eval()
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors, and the texts beside them."""
+def _read(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, "pt") as file:
-            return load_file(path), file.metadata() or {}
+        return load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}); restore it, or delete it and train again") from error
 

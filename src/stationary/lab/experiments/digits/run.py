@@ -7,12 +7,13 @@ import torch
 
 from stationary import metrics
 from stationary._extras import extra
-from stationary.inference import ExactDropout, calibrate_prior, predict
+from stationary.inference import ExactDropout, predict
 from stationary.lab.experiments import networks, paper
 from stationary.lab.experiments.digits.config import MEASURES, Config
 from stationary.lab.runs.store import Arrays
 from stationary.nn import MLP
-from stationary.training import Training, train
+from stationary.nn.restored_prior import calibrate_prior
+from stationary.training import Training
 
 with extra("experiments"):
     from sklearn.datasets import load_digits
@@ -31,7 +32,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     training = Training(
         epochs=config.epochs, batch_size=config.batch_size, learning_rate=config.learning_rate, seed=config.seed
     )
-    models = train(build, x[rows], y[rows], training, n_members=config.n_seeds)
+    posteriors = networks.fit_seeds(ExactDropout(), build, (x[rows], y[rows]), training, config.n_seeds)
+    models = [posterior.networks[0] for posterior in posteriors]
     kinds = ["plain"]
     if prior.restorable:
         models = [calibrate_prior(model, x[rows]) for model in models]

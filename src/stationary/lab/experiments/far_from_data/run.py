@@ -8,9 +8,10 @@ from torch import Tensor
 from stationary.activations import Matern
 from stationary.inference import MCDropout, predict
 from stationary.lab.experiments.far_from_data.config import Config
+from stationary.lab.experiments.networks import fit_seeds
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
-from stationary.training import Training, train
+from stationary.training import Training
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
@@ -26,8 +27,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results: Arrays = {"x": x[:, 0].cpu().numpy(), "y": y.cpu().numpy(), "grid": grid[:, 0].cpu().numpy()}
     for name, activation in (("relu", "relu"), ("matern", Matern(config.nu, config.lengthscale))):
         build = partial(StationaryHead, 1, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
-        members = train(build, x, y, training, n_members=config.n_members)
-        predictions = [predict(member, grid, MCDropout(config.n_samples)) for member in members]
+        posteriors = fit_seeds(MCDropout(config.n_samples), build, (x, y), training, config.n_members)
+        predictions = [predict(posterior, grid) for posterior in posteriors]
         results[name] = torch.stack([prediction.probs[:, 1] for prediction in predictions]).cpu().numpy()
     return results
 

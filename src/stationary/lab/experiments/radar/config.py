@@ -59,7 +59,7 @@ class Config:
     """
 
     prior: str = "matern52"
-    method: str = "NN"
+    method: Averaging = "NN"
     seeds: tuple[int, ...] = (0,)
     n_emitters: int = 100
     n_modes: int = 10

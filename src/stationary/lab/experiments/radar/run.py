@@ -1,24 +1,25 @@
 """Simulation, training, and how well unknown emitters are told from known ones."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stationary import metrics, ood
-from stationary.inference import SWAG, Ensemble, MCDropout, calibrate_prior, predict
+from stationary.inference import SWAG, Ensemble, MCDropout, Method, Posterior, fit_folds, predict
 from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
 from stationary.lab.experiments.radar.config import Averaged, Config
 from stationary.lab.models.radar_cnn import RadarCNN
 from stationary.lab.runs.store import Arrays
+from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
-from stationary.training import Training, train
+from stationary.training import Training
 
 TRAINING, VALIDATION, TEST = 1, 2, 3  # seeds of simulations of the known emitters
 SIMILAR, DIFFERENT = 4, 5  # and of the unknown ones
@@ -65,11 +66,11 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         config.error,
         device,
     )
-    found = [dict(rows) for rows in BY_METHOD[config.method](config, data)]
+    found = [dict(_rows(config, data, posterior)) for posterior in fitted(config, data)]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
 
-# Methods: each gives the evaluated rows of one seed after the other
+# Training
 
 
 def prior_of(config: Config) -> Prior:
@@ -88,48 +89,28 @@ def training_of(config: Config) -> Training:
 Quantities: TypeAlias = Iterator[tuple[str, Any]]  # of a row, by "row: quantity"
 
 
-def _networks(config: Config, data: Simulated) -> Iterator[Quantities]:
-    for model in _trained(config, data, config.seeds):
-        yield _rows(config, data, model)
-
-
-def _rows(config: Config, data: Simulated, model: nn.Module) -> Quantities:
-    method = MCDropout(config.n_samples)
-    row = Averaged(prior_of(config))
-    yield from _evaluated(row, data, partial(predict, model, method=method))
-    if row.prior.restorable:
-        calibrate_prior(model, data.x)
-        restored = Averaged(replace(row.prior, restored=True))
-        yield from _evaluated(restored, data, partial(predict, model, method=method))
-
-
-def _ensembles(config: Config, data: Simulated) -> Iterator[Quantities]:
-    seeds = [seed + 1000 * k for seed in config.seeds for k in range(ENSEMBLE)]
-    models = _trained(config, data, seeds)
-    for start in range(0, len(models), ENSEMBLE):
-        posterior = Ensemble(ENSEMBLE).posterior(models[start : start + ENSEMBLE])
-        yield _evaluated(Averaged(prior_of(config), "ensemble"), data, partial(predict, posterior))
-
-
-def _swag(config: Config, data: Simulated) -> Iterator[Quantities]:
-    """Weights are collected after the last epochs."""
-    n = len(config.seeds)
-    posteriors = SWAG(start=0.5).fit_folds(
-        [partial(build, config)] * n, [(data.x, data.y)] * n, training_of(config), seeds=config.seeds
-    )
-    for posterior in posteriors:
-        yield _evaluated(Averaged(prior_of(config), "SWAG"), data, partial(predict, posterior))
-
-
-BY_METHOD: dict[str, Callable[[Config, Simulated], Iterator[Quantities]]] = {
-    "NN": _networks,
-    "ensemble": _ensembles,
-    "SWAG": _swag,
+METHODS: dict[str, Callable[[Config], Method]] = {
+    "NN": lambda config: MCDropout(config.n_samples),
+    "ensemble": lambda config: Ensemble(ENSEMBLE),
+    "SWAG": lambda config: SWAG(start=0.5),  # weights are collected after the last epochs
 }
 
 
-def _trained(config: Config, data: Simulated, seeds: Sequence[int]) -> list[nn.Module]:
-    return train(partial(build, config), data.x, data.y, training_of(config), seeds=list(seeds))
+def fitted(config: Config, data: Simulated) -> list[Posterior]:
+    """A posterior for each seed."""
+    method = METHODS[config.method](config)
+    seeds = [seed + 1000 * k for seed in config.seeds for k in range(method.n_networks)]
+    folds = [(data.x, data.y)] * len(config.seeds)
+    return fit_folds(method, partial(build, config), folds, training_of(config), seeds=seeds)
+
+
+def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:
+    row = Averaged(prior_of(config), config.method)
+    yield from _evaluated(row, data, partial(predict, posterior))
+    if row.prior.restorable and config.method == "NN":
+        calibrate_prior(posterior.networks[0], data.x)
+        restored = replace(row, prior=replace(row.prior, restored=True))
+        yield from _evaluated(restored, data, partial(predict, posterior))
 
 
 # Evaluation

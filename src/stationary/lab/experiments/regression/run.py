@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from stationary.gp import kernels
-from stationary.inference import MCDropout, calibrate_prior, predict
-from stationary.lab.baselines.exact import ExactGP
+from stationary.inference import MCDropout, fit, predict
+from stationary.lab.baselines.exact import ExactGP, gp_training
 from stationary.lab.data import toy_regression
 from stationary.lab.experiments import networks, paper
 from stationary.lab.experiments.regression.config import PLACES, Config
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
+from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Gaussian
-from stationary.training import train
 
 KERNELS: dict[str, Any] = {
     "relu": kernels.ArcCos1Kernel,
@@ -35,17 +35,19 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results: Arrays = {"x": split.x_train[:, 0].cpu().numpy(), "y": split.y_train[:, 0].cpu().numpy()}
     results["grid"] = grid[:, 0].cpu().numpy()
     if config.model == "gp":
-        posterior = ExactGP(steps=config.gp_steps).fit(KERNELS[config.prior](), split.train)
+        process = ExactGP().builder(KERNELS[config.prior](), split.train)
+        posterior = fit(ExactGP(), process, split.train, gp_training(config.gp_steps))
         asks = {"plain": [partial(_ask, posterior, None)]}
     else:
         prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")
         activation = networks.activation(prior, config.lengthscale, code_scale=False)
         build = partial(StationaryHead, 1, 1, hidden=config.hidden, activation=activation, dropout=config.dropout)
         training = networks.toy_training(config.epochs, loss="mse", seed=config.seed)
-        models = train(build, *split.train, training, n_members=config.n_repeats)
-        asks = {"plain": [partial(_ask, model, MCDropout(config.n_samples, restore_prior=False)) for model in models]}
+        plain = MCDropout(config.n_samples, restore_prior=False)
+        posteriors = networks.fit_seeds(plain, build, split.train, training, config.n_repeats)
+        asks = {"plain": [partial(_ask, posterior, None) for posterior in posteriors]}
         if prior.restorable:
-            models = [calibrate_prior(model, *split.train) for model in models]
+            models = [calibrate_prior(posterior.networks[0], *split.train) for posterior in posteriors]
             asks["restored"] = [partial(_ask, model, MCDropout(config.n_samples)) for model in models]
     for kind, repeats in asks.items():
         predictions = [ask(grid) for ask in repeats]

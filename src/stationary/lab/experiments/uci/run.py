@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from stationary import metrics
-from stationary.inference import SWAG, Ensemble, ExactDropout, MCDropout, calibrate_prior, predict
+from stationary.inference import SWAG, Ensemble, ExactDropout, MCDropout, Method, Point, Posterior, fit_folds, predict
 from stationary.lab.baselines import GPDNN, SVDKL, SVGP
-from stationary.lab.baselines.svdkl import AdditiveGP
+from stationary.lab.baselines.sparse import SparseMethod
 from stationary.lab.data import Split, uci
 from stationary.lab.experiments import networks, paper
 from stationary.lab.experiments.uci.config import (
@@ -35,8 +35,9 @@ from stationary.lab.experiments.uci.config import (
 )
 from stationary.lab.runs.store import Arrays
 from stationary.nn import MLP
+from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
-from stationary.training import Group, Training, train
+from stationary.training import Build, Group, Training
 
 LEARNING_RATES = dict.fromkeys(("adult", "adult-scaled"), 5e-5) | {"covtype": 5e-4, "diabetes": 1e-4}
 LEARNING_RATES |= dict.fromkeys(("connect-4", "connect-4-codes", "connect-4-onehot"), 2e-4)
@@ -61,7 +62,7 @@ class Clock:
         return time.perf_counter()
 
     def epoch(self, number: int, *_: Any) -> None:
-        """For ``train(progress=)``; folds that train one after the other begin at 1 again."""
+        """For ``fit(progress=)``; folds that train one after the other begin at 1 again."""
         if number == 1 and self.epochs:
             self.start += self.now() - self.epochs[-1]
         self.epochs.append(self.now())
@@ -96,11 +97,11 @@ class Given:
         }
         return Training(**common | options)
 
-    def train(self, builds: Sequence[Callable[[], nn.Module]], training: Training, repeat: int = 1) -> list[nn.Module]:
-        """A network for each fold, or ``repeat`` of them, those of a fold next to each other."""
-        x, y = (list(parts) for parts in zip(*(s.train for s in self.splits for _ in range(repeat)), strict=True))
-        seeds = [self.config.seed + fold + 1000 * i for fold in self.config.folds for i in range(repeat)]
-        return train(builds, x, y, training, seeds=seeds, progress=self.clock.epoch, keep_diverged=True)
+    def fit(self, method: Method, build: Build | Sequence[Build], training: Training) -> list[Posterior]:
+        """A posterior for each fold."""
+        config, folds = self.config, [split.train for split in self.splits]
+        seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
+        return fit_folds(method, build, folds, training, seeds=seeds, progress=self.clock.epoch, keep_diverged=True)
 
 
 def _activation(row: Row, name: str) -> nn.Module:
@@ -112,45 +113,39 @@ def _activation(row: Row, name: str) -> nn.Module:
 def _network(row: NetworkRow, given: Given) -> Iterator[Predictions]:
     """One training for three rows: MC dropout, its exact integral, and the restored prior."""
     config = given.config
-    models = given.train(
-        [given.build] * len(given.splits), given.training(learning_rate=LEARNING_RATES[config.dataset])
-    )
-    for model, split in zip(models, given.splits, strict=True):
-        rows: Predictions = {row.name: partial(_with_dropout, MCDropout(config.n_samples), model, split)}
+    training = given.training(learning_rate=LEARNING_RATES[config.dataset])
+    for posterior, split in zip(
+        given.fit(MCDropout(config.n_samples), given.build, training), given.splits, strict=True
+    ):
+        rows: Predictions = {row.name: partial(_with_dropout, posterior, split)}
         if not row.variant:
-            rows[EXACT_ROW] = partial(_with_dropout, ExactDropout(), model, split)
+            rows[EXACT_ROW] = partial(_with_dropout, ExactDropout().posterior(posterior.networks), split)
         if not row.variant and config.prior in paper.LOCAL:
-            rows[RESTORED_ROW] = partial(_restored, MCDropout(config.n_samples), model, split)
+            rows[RESTORED_ROW] = partial(_restored, posterior, split)
         yield rows
 
 
-def _with_dropout(method: Any, model: nn.Module, split: Split) -> Prediction:
-    return predict(model, split.x_test, method), predict(model, split.x_test)
+def _with_dropout(posterior: Posterior, split: Split) -> Prediction:
+    return predict(posterior, split.x_test), predict(posterior.networks[0], split.x_test, Point())
 
 
-def _restored(method: Any, model: nn.Module, split: Split) -> Prediction:
+def _restored(posterior: Posterior, split: Split) -> Prediction:
     """Last: from here on the network's every prediction has its prior."""
-    return _with_dropout(method, calibrate_prior(model, split.x_train), split)
+    calibrate_prior(posterior.networks[0], split.x_train)
+    return _with_dropout(posterior, split)
 
 
 def _ensemble(row: EnsembleRow, given: Given) -> Iterator[Predictions]:
     training = given.training(learning_rate=LEARNING_RATES[given.config.dataset])
-    models = given.train([given.build] * len(given.splits) * row.size, training, row.size)
-    for k, split in enumerate(given.splits):
-        posterior = Ensemble(row.size).posterior(models[k * row.size : (k + 1) * row.size])
-        yield {row.name: partial(_once, posterior, split)}
+    return _each(given, Ensemble(row.size), given.build, training)
 
 
 def _swag(row: SWAGRow, given: Given) -> Iterator[Predictions]:
     """Weights are collected after the epochs 16 to 20, at the last learning rate."""
     training = given.training(learning_rate=LEARNING_RATES[given.config.dataset])
-    seeds = [given.config.seed + fold for fold in given.config.folds]
-    swag, folds = SWAG(start=0.5 if training.epochs < 12 else 0.75), [split.train for split in given.splits]
     if training.epochs < 4:  # too short for two points
         training = replace(training, epochs=4)
-    posteriors = swag.fit_folds([given.build] * len(folds), folds, training, seeds=seeds, progress=given.clock.epoch)
-    for posterior, split in zip(posteriors, given.splits, strict=True):
-        yield {row.name: partial(_once, posterior, split)}
+    return _each(given, SWAG(start=0.5 if training.epochs < 12 else 0.75), given.build, training)
 
 
 def _svgp(row: SVGPRow, given: Given) -> Iterator[Predictions]:
@@ -182,16 +177,18 @@ def _svdkl(row: SVDKLRow, given: Given) -> Iterator[Predictions]:
     return _gp(given, SVDKL(SMOOTHNESS[config.prior], max(8, config.hidden[-1]), config.hidden), training)
 
 
-def _gp(given: Given, method: Any, training: Training) -> Iterator[Predictions]:
+def _gp(given: Given, method: SparseMethod, training: Training) -> Iterator[Predictions]:
     builds = [partial(method.build, split.x_train, split.n_classes) for split in given.splits]
-    models = given.train(builds, training)
-    for model, split in zip(models, given.splits, strict=True):
-        if isinstance(model, AdditiveGP):
-            method.calibrate(model, split.x_train)
-        yield {given.config.method: partial(_once, method.posterior(model), split)}
+    return _each(given, method, builds, training)
 
 
-def _once(posterior: Any, split: Split) -> Prediction:
+def _each(given: Given, method: Method, build: Build | Sequence[Build], training: Training) -> Iterator[Predictions]:
+    """One training for one row."""
+    for posterior, split in zip(given.fit(method, build, training), given.splits, strict=True):
+        yield {given.config.method: partial(_once, posterior, split)}
+
+
+def _once(posterior: Posterior, split: Split) -> Prediction:
     prediction = predict(posterior, split.x_test, batch_size=10_000)
     return prediction, prediction
 
@@ -232,9 +229,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     given = Given(config, splits, Clock(device))
     folds = list(predictions_of(given))
     rule = METHODS[config.method].nlpd
-    _evaluate(
-        rule, config.method, folds[:1], splits[:1]
-    )  # the first time loads libraries and compiles: part of setting up
+    _evaluate(rule, config.method, folds[:1], splits[:1])  # the first loads and compiles: part of setting up
     trained, seconds, measured = given.clock.now(), (0.0, 0.0, 0.0), Arrays()
     for name in folds[0]:
         values = _evaluate(rule, name, folds, splits)
