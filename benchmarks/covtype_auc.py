@@ -19,7 +19,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from stationary import predict
+from stationary.inference import fit_folds, predict
 from stationary.lab.baselines import GPDNN, SVGP, likelihoods
 from stationary.lab.baselines.sparse import SparseGP
 from stationary.lab.data.split import Split

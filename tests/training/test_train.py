@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
@@ -605,7 +606,7 @@ def test_fused_layers_train_like_plain_ones(activation, monkeypatch):
     training = replace(QUICK, precision="bfloat16", weight_decay=1e-3, learning_rate=1e-3)
     build = lambda: build_uci(activation)
     fused = each(build, x, y, training)
-    monkeypatch.setattr("stationary.training.train.has_triton", lambda: False)
+    monkeypatch.setattr(import_module("stationary.training.train"), "has_triton", lambda: False)
     plain = each(build, x, y, training)
     for a, b, inputs in zip(fused, plain, x, strict=True):
         assert differ(a, b) and all(p.dtype == torch.float32 for p in a.parameters())
@@ -708,7 +709,7 @@ def test_graph_equals_plain_steps_on_gpu(monkeypatch):
     x, y = (part.cuda() for part in classes())
     build = lambda: mlp(dropout=0.0)
     (graph,) = train(build, (x, y), training)
-    monkeypatch.setattr("stationary.training.train.can_be_replayed", lambda *_: False)
+    monkeypatch.setattr(import_module("stationary.training.train"), "can_be_replayed", lambda *_: False)
     (plain,) = train(build, (x, y), training)
     assert_same(graph, plain, rtol=1e-8)
 

@@ -54,9 +54,19 @@ class Checkpoint:
         return cls(about, tensors)
 
     def load_networks(self, networks: list[nn.Module]) -> None:
-        """Give the networks, as they were built, the weights of the checkpoint."""
+        """Give the networks, as they were built, the weights of the checkpoint.
+
+        Raises:
+            ValueError: the checkpoint holds other networks.
+        """
         for k, network in enumerate(networks):
-            load(network, self._part(f"network {k}: "))
+            saved, own = self._part(f"network {k}: "), (*network.named_parameters(), *network.named_buffers())
+            if {name: value.shape for name, value in own} != {name: value.shape for name, value in saved.items()}:
+                raise ValueError(
+                    f"the checkpoint must hold networks like those to be trained, {type(network).__name__}; its "
+                    "tensors have other names or shapes: delete it, or choose another path"
+                )
+            load(network, saved)
 
     @property
     def history(self) -> list[tuple[int, float, float | None]]:

@@ -175,7 +175,6 @@ def _run(
                     f"{schedule.get_last_lr()[0]:g}, and look at the scale of x and y"
                 )
             history.append((epoch, loss, watched_loss))
-            report(*history[-1])
             after_epoch()
             for k, observer in enumerate(observers):
                 if observer is not None:
@@ -183,6 +182,7 @@ def _run(
             going_on = watched_losses is None or best.update(watched_losses, members)
             if checkpoint is not None:
                 write_checkpoint(checkpoint, training, history, members, optimizer, schedule, best)
+            report(*history[-1])
             if not going_on:
                 break
     optimizer.zero_grad()

@@ -16,7 +16,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from stationary import activations, metrics
-from stationary.inference import MCDropout, calibrate_prior, predict
+from stationary.inference import MCDropout, predict
 from stationary.lab.cli import app as cli
 from stationary.lab.data import cifar10 as data
 from stationary.lab.data.split import Split
@@ -28,6 +28,7 @@ from stationary.lab.experiments.cifar10 import trunk
 from stationary.lab.report.content import Measured
 from stationary.lab.report.render import render_csv, render_html, render_latex, render_markdown
 from stationary.nn import StationaryHead
+from stationary.nn.restored_prior import calibrate_prior
 from stationary.training import Training, train
 
 SMALL = settings.Config("generated", hidden=32, epochs=5, batch_size=25, dropout=0.3)
@@ -182,7 +183,7 @@ def trained(prior, seed=0):
     act = partial(networks.activation, paper.TRAINABLE[prior], 1.0, code_scale=True)
     training = Training(epochs=5, batch_size=25, optimizer="adamw", learning_rate=0.01, weight_decay=0.01)
     build = lambda: StationaryHead(16, 5, hidden=32, activation=act(), dropout=0.3)
-    return train(build, *split.train, training, seeds=[seed])[0]
+    return train(build, split.train, training, seeds=[seed])[0]
 
 
 def of_samples(model):
@@ -514,7 +515,7 @@ def test_heads_trained_otherwise(how):
     )
     act = partial(networks.activation, paper.Prior("matern52"), 1.0, code_scale=True)
     build = lambda: StationaryHead(16, 5, hidden=32, activation=act(), dropout=0.3)
-    (model,) = train(build, split.x_train, split.y_train, training)
+    (model,) = train(build, split.train, training)
     known = split.y_test < 5
     pred = predict(model, split.x_test[known], MCDropout(config.n_samples))
     assert arrays[f"matern52 {how}: NLPD known mean-probability"][0] == metrics.nlpd(pred, split.y_test[known])
@@ -533,7 +534,7 @@ def test_decay_in_the_gradient_empties_the_layer_before_a_step(how):
     """Adam makes full steps of a gradient that is all decay; AdamW's decay only shrinks. So the paper's step fails."""
     split = small_features("paper")
     config, row = replace(SMALL, prior=f"step {how}", epochs=40, batch_size=8), settings.TRAINED[f"step {how}"]
-    (model,) = train(partial(cifar10._head, row, config, split), *split.train, cifar10._training(row, config))
+    (model,) = train(partial(cifar10._head, row, config, split), split.train, cifar10._training(row, config))
     largest = model.hidden.weight.abs().max()
     assert largest < 1e-6 if how == "L2 steps" else largest > 0.05
 

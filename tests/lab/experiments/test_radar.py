@@ -482,9 +482,9 @@ def test_the_network_predicts():
 def test_members_in_lockstep_are_those_alone():
     build = lambda: RadarCNN(7).double()
     training = Training(epochs=1, batch_size=10)
-    together = train(build, X.double(), Y, training, n_members=2)
+    together = train(build, (X.double(), Y), training, n_members=2)
     for k, member in enumerate(together):
-        (alone,) = train(build, X.double(), Y, replace(training, seed=k))
+        (alone,) = train(build, (X.double(), Y), replace(training, seed=k))
         for name, value in member.state_dict().items():
             torch.testing.assert_close(value, alone.state_dict()[name], rtol=1e-9, atol=1e-9)
     assert not torch.equal(together[0].stem.weight, together[1].stem.weight)
@@ -552,7 +552,7 @@ def test_configurations(scale):
     assert len(set(grid)) == len(grid)
     assert all(len(config.seeds) == 1 for config in grid)
     assert list(dict.fromkeys(config.prior for config in grid))[:2] == ["relu", "matern52"]
-    assert {config.method for config in grid} <= experiment.BY_METHOD.keys()
+    assert {config.method for config in grid} <= experiment.METHODS.keys()
     for config in grid:
         model = experiment.build(config)
         assert model.head.out_features == config.n_emitters and model.head.dropout.p == config.dropout
@@ -566,7 +566,7 @@ def test_configurations_of_the_paper():
         seeds.setdefault((config.prior, config.method), []).extend(config.seeds)
     assert all(of == list(range(5)) for of in seeds.values())
     assert list(seeds)[:2] == [("relu", "NN"), ("matern52", "NN")]
-    assert {(prior, method) for prior in ("relu", "matern52") for method in experiment.BY_METHOD} <= seeds.keys()
+    assert {(prior, method) for prior in ("relu", "matern52") for method in experiment.METHODS} <= seeds.keys()
     config = settings.Config()
     assert (config.n_emitters, config.n_modes, config.samples_per_mode, config.n_test) == (100, 10, 5, 10_000)
     assert (config.epochs, config.batch_size, config.learning_rate, config.dropout) == (7, 50, 0.01, 0.2)
@@ -606,10 +606,10 @@ def predictions(config, seed, data, groups):
         5, activation=networks.activation(paper.Prior(config.prior), 1.0, code_scale=True), dropout=0.2
     ).double()
     training = Training(epochs=4, batch_size=50, learning_rate=0.01)
-    fit = lambda seed: train(build, *data, replace(training, seed=seed))[0]
+    fit = lambda seed: train(build, data, replace(training, seed=seed))[0]
     every = lambda model, method=None: {name: st.predict(model, x.inputs(), method) for name, x in groups.items()}
     if config.method == "SWAG":
-        return {f"{config.prior} SWAG": every(st.SWAG(4, start=0.5).fit(build, data, replace(training, seed=seed)))}
+        return {f"{config.prior} SWAG": every(st.fit(st.SWAG(4, start=0.5), build, data, replace(training, seed=seed)))}
     if config.method == "ensemble":
         return {f"{config.prior} ensemble": every(st.Ensemble().posterior([fit(seed + 1000 * k) for k in range(2)]))}
     model = fit(seed)

@@ -112,6 +112,7 @@ def trunk(
     seconds = round(time.perf_counter() - start, 3)
     path = save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
     checkpoint.unlink()
+    say(f"test accuracy {curve[-1]['test accuracy']:.4g}")
     say(f"wrote {path}, and how it was trained beside it")
 
 

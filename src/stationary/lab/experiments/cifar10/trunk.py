@@ -140,6 +140,7 @@ def train_trunk(
 def _training(recipe: TrunkRecipe, device: str) -> Training:
     return Training(
         epochs=recipe.epochs,
+        batch_size=recipe.batch_size,
         optimizer="sgd",
         learning_rate=recipe.learning_rate,
         momentum=recipe.momentum,
