@@ -122,6 +122,20 @@ def test_triton_agrees_with_float64(nu, dtype, centered):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("nu", [0.3, 0.5, 0.7, 1.5, 2.2, 2.5, math.inf])
+def test_triton_ends_at_the_largest_float16_as_the_cpu_does(nu):
+    x = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
+    x = x[x.isfinite()]
+    on_cpu, on_gpu = x.clone().requires_grad_(), x.cuda().requires_grad_()
+    for leaf in (on_cpu, on_gpu):
+        y = st.matern(leaf, nu, 1e-5)
+        y.backward(torch.ones_like(y))
+    assert on_gpu.grad.isfinite().all() and on_gpu.grad.abs().max() == torch.finfo(torch.float16).max
+    torch.testing.assert_close(y.cpu(), st.matern(x, nu, 1e-5), rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(on_gpu.grad.cpu(), on_cpu.grad, rtol=2e-3, atol=0.1)
+
+
+@pytest.mark.gpu
 def test_triton_layouts_and_sizes():
     for shape in ((0,), (1,), (1025,), (3, 5, 7)):
         x = torch.randn(shape, device="cuda", requires_grad=True)
