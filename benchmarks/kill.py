@@ -22,6 +22,7 @@ import random
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,7 @@ def start(out: Path, jobs: int, *, cold: bool = False) -> int:
 def _be_the_command(words: list[str], log: int) -> NoReturn:
     import stationary.__main__
 
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.argv = ["stationary", *words]
@@ -178,9 +180,7 @@ class Killer:
 
     def one_store(self, kills: int) -> None:
         """Kill until the store is complete, or that many kills are made and it can be completed."""
-        number = self.record["stores completed"]
-        folder = self.out / f"store-{number}"
-        shutil.rmtree(folder, ignore_errors=True)  # begun when this script was stopped: its results are not known
+        folder = Path(tempfile.mkdtemp(dir=self.out, prefix="store-"))
         store, results = RunStore(folder / "runs"), Results()
         while True:
             self.record["starts"] += 1
@@ -269,7 +269,7 @@ class Killer:
         wait_for(over, chance.uniform(0, self.rest_s / 2))
         if moment == "writing":
             aside = temporary(store)
-            wait_for(lambda: over() or bool(temporary(store) - aside), PATIENCE, step=0.001)
+            wait_for(lambda: over() or bool(temporary(store) - aside), 1.0, step=0.001)
             wait_for(over, chance.uniform(0, WRITING_S), step=0.001)
         return code
 
@@ -324,6 +324,7 @@ def main() -> None:
         parser.error(f"--jobs must be at least 2, so that there are workers to kill; got {arguments.jobs}")
     import stationary.lab.cli.app  # noqa: F401  # so that what is forked has it
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and the command that runs ends, too
     record = begun(arguments)
     Killer(arguments, record).kill_until(arguments.kills)
     print(json.dumps({key: value for key, value in record.items() if key != "environments"}, indent=2))
