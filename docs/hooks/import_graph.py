@@ -108,11 +108,13 @@ def boxes(layers: list[list[str]]) -> dict[str, tuple[float, float, float, float
 
 
 def line(a: str, b: str, places: dict[str, tuple[float, float, float, float]]) -> tuple[Point, Point]:
-    """From the lower edge of a to the upper edge of b; straight down where a is wide enough."""
+    """From the lower edge of a to the upper edge of b: straight down where a is wide, else both ends lean inwards."""
     (left, top, width, height), (x, y, w, _) = places[a], places[b]
-    end = x + w / 2
-    start = end if left < end < left + width and width > WIDTH else left + width / 2
-    return (start, top + height), (end, y)
+    start, end = left + width / 2, x + w / 2
+    if width > WIDTH:
+        return (end, top + height), (end, y)
+    lean = max(-0.3 * WIDTH, min(0.3 * WIDTH, 0.3 * (end - start)))
+    return (start + lean, top + height), (end - lean, y)
 
 
 def svg(root: Path = ROOT) -> str:
