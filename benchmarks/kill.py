@@ -1,22 +1,24 @@
 """Kills ``stationary run`` at random moments, a thousand times, and looks whether a result is lost, torn or changed.
 
-    OMP_NUM_THREADS=1 nice python benchmarks/kill.py --json results/benchmarks/kill.json    # about an hour
+    OMP_NUM_THREADS=1 nice python benchmarks/kill.py --json results/benchmarks/kill.json    # half an hour
     OMP_NUM_THREADS=1 python benchmarks/kill.py --kills 50                                  # minutes
 
-An experiment of 40 small results (kill_experiment.py) runs in several processes. The command itself, which writes the
+An experiment of 40 small results (killed/) runs in several processes. The command itself, which writes the
 results, or one of its workers gets a SIGKILL: one time in four at any moment of the run, one time in four at a moment
 after its first new result, else at a moment after it began to write one. After each kill the store must hold every
 result that it held before, untouched; each must be readable and equal to that of an undisturbed run, array by array;
 nothing may be called running, and no process of a killed command may stay. Then the command is started again, until the
 store is complete, and then with a new store.
 
-Most commands are forked from this process, which has everything imported already, and call the ``main`` of
-``stationary``; one in ten is a new interpreter, so that the import can be hit, too. Workers are always new ones. The
-counts are written after each kill: the same command continues where it was stopped.
+Importing PyTorch takes seconds, so nine commands in ten are forked from this process, which has everything imported,
+and call the ``main`` of ``stationary``; their workers are forked from multiprocessing's fork server, which has imported
+the same. One in ten is a new interpreter with new interpreters as workers, as a user has it. The counts are written
+after each kill: the same command continues where it was stopped.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -24,20 +26,23 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-import kill_experiment
 import numpy as np
+from killed.config import N_CONFIGS
 
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import RESULT, CorruptRunError, Run, RunStore, running, write_json
 
-NAME = "kill"
+NAME = "killed"
 MOMENTS = {"any": 0.25, "after the first new result": 0.25, "writing": 0.5}  # when to kill, and how often
 WORKER, COLD = 0.25, 0.1  # shares: of workers among the killed, of new interpreters among the starts
 WRITING_S = 0.02  # about what writing one result takes
+FORK_SERVER: Any = forkserver._forkserver
 PATIENCE = 60.0  # seconds until a process that should have ended is taken to stay
 Results = dict[str, int]  # by the name of its folder, when a result was written
 
@@ -51,7 +56,7 @@ def start(out: Path, jobs: int, *, cold: bool = False) -> int:
     log = os.open(out.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         if cold:
-            program = [sys.executable, kill_experiment.__file__, *words]
+            program = [sys.executable, "-m", "killed", *words]
             both = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
             return os.posix_spawn(sys.executable, program, os.environ, file_actions=both)
         return os.fork() or _be_the_command(words, log)
@@ -59,29 +64,44 @@ def start(out: Path, jobs: int, *, cold: bool = False) -> int:
         os.close(log)
 
 
+def import_everything() -> None:
+    """Here and in the fork server, so that what is forked has it."""
+    import stationary.lab.cli.app  # noqa: F401
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    multiprocessing.set_forkserver_preload(["stationary.lab.runs.execute", "killed.run"])
+    FORK_SERVER.ensure_running()
+
+
 def _be_the_command(words: list[str], log: int) -> NoReturn:
-    import stationary.__main__
+    from killed.__main__ import main
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.argv = ["stationary", *words]
-    sys.modules["__main__"] = stationary.__main__  # as python -m stationary has it; workers look there
+    sys.modules["__main__"] = sys.modules["stationary.__main__"]  # as for python -m stationary: workers look there
+    forking, patched = multiprocessing.get_context("forkserver"), cast(Any, multiprocessing)
+    patched.get_context = lambda method: forking
+    FORK_SERVER.ensure_running = lambda: None  # it is the parent's
     try:
-        kill_experiment.main()
+        main()
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else 1)
-    finally:
-        os._exit(1)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
 
 
-def workers(parent: int) -> list[int]:
-    """The processes of its pool."""
+def workers(command: int) -> list[int]:
+    """The processes of its pool: its own, if these are new interpreters, or those of the fork server."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            state, ppid = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if int(ppid) == parent and state not in "ZX" and b"spawn_main" in (folder / "cmdline").read_bytes():
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            own = int(parent) == command and b"spawn_main" in (folder / "cmdline").read_bytes()
+            if state not in "ZX" and (own or int(parent) == FORK_SERVER._forkserver_pid):
                 found.append(int(folder.name))
         except OSError:  # it has just ended
             continue
@@ -169,7 +189,7 @@ class Killer:
         pid = start(folder, self.jobs)
         _, status = os.waitpid(pid, 0)
         expected = {run.folder.name: run for run in store.runs(NAME, _fail)}
-        if status or len(expected) != kill_experiment.N_CONFIGS:
+        if status or len(expected) != N_CONFIGS:
             sys.exit(f"the undisturbed run must succeed, and did not: see {folder.with_suffix('.log')}")
         times = sorted(moment / 1e9 - began for moment in written(store).values())
         return expected, times[0], times[-1] - times[0]
@@ -266,7 +286,7 @@ class Killer:
             wait_for(over, chance.uniform(0, self.first_s + self.rest_s))
             return code
         wait_for(lambda: over() or len(written(store)) > len(results), 10 * PATIENCE)
-        wait_for(over, chance.uniform(0, self.rest_s / 2))
+        wait_for(over, chance.uniform(0, self.rest_s / 3))
         if moment == "writing":
             aside = temporary(store)
             wait_for(lambda: over() or bool(temporary(store) - aside), 1.0, step=0.001)
@@ -294,7 +314,7 @@ def _fail(problem: CorruptRunError) -> NoReturn:
 def begun(arguments: argparse.Namespace) -> dict[str, Any]:
     """The record of an earlier call with the same arguments, or a new one."""
     setting: dict[str, Any] = {"command": "benchmarks/kill.py", "seed": arguments.seed, "jobs": arguments.jobs}
-    setting |= {"results in a store": kill_experiment.N_CONFIGS, "shares of moments": MOMENTS}
+    setting |= {"results in a store": N_CONFIGS, "shares of moments": MOMENTS}
     setting |= {"share of kills of workers": WORKER, "share of starts of a new interpreter": COLD}
     here = environment()
     if arguments.json and arguments.json.exists():
@@ -322,8 +342,7 @@ def main() -> None:
         sys.exit("kill.py finds processes in /proc and needs Linux")
     if arguments.jobs < 2:
         parser.error(f"--jobs must be at least 2, so that there are workers to kill; got {arguments.jobs}")
-    import stationary.lab.cli.app  # noqa: F401  # so that what is forked has it
-
+    import_everything()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and the command that runs ends, too
     record = begun(arguments)
     Killer(arguments, record).kill_until(arguments.kills)
