@@ -255,8 +255,11 @@ class Killer:
             if code != -signal.SIGKILL:  # it has just ended
                 return results, False, code
         now, wrong = look(store, self.expected, results, dead=victim == pid)
-        if not wait_for(lambda: not any(map(alive, pool if victim == pid else [victim])), PATIENCE):
+        left = pool if victim == pid else [victim]
+        if not wait_for(lambda: not any(map(alive, left)), PATIENCE):
             wrong.append(f"a worker of {pid} stays after a SIGKILL of {'its parent' if victim == pid else 'it'}")
+            for worker in filter(alive, left):
+                os.kill(worker, signal.SIGKILL)
         if victim == pid and temporary(store) - aside:
             phase = "while writing"
         elif len(now) == len(results):
