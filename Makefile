@@ -2,7 +2,7 @@
 # make test         every quick test (under 10 minutes on 2 cores)
 # make slow         the long tests, then make interop
 # make interop      the tests beside other libraries, in .venv-interop
-# make lint         formatter, linter and type checkers
+# make lint         formatter, linter, type checkers, and who may import whom
 # make types        the part of lint that looks from outside: what an editor knows of the public names
 # make docs         the site, in site/
 # make dist         wheel and sdist in dist/, each installed into an empty environment and tried
@@ -46,6 +46,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(MAKE) types
 
 types: $(READY) # pyright takes its libraries from the first python on the path
