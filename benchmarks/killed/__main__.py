@@ -1,12 +1,12 @@
 """``stationary`` with this experiment among its own: python -m killed run killed --scale smoke, in benchmarks/."""
 
-import killed
 from stationary.__main__ import main as stationary
 from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.base import Experiment
 
 
 def main() -> None:
-    EXPERIMENTS["killed"] = killed
+    EXPERIMENTS["killed"] = Experiment("killed")
     stationary()
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, replace
+from importlib import import_module
 
 import numpy as np
 import pytest
