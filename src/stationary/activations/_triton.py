@@ -93,7 +93,7 @@ def backward(
         for _ in tl.static_range(POWER - 1):
             slope *= u * fall
     elif POWER == BUMP:
-        slope = -2 * rate * constant * u * tl.exp2(-LOG2_E * u * u)
+        slope = u * tl.exp2(-LOG2_E * u * u) * (-2 * rate * constant)  # first what is 0 where u is huge
     else:
         u = tl.where(u < lowest, lowest, u)
         slope = tl.exp2((p - 1) * _log2(u, HALF) - decay * (u - 1) + log2_peak) * scale * (p - decay / LOG2_E * u)
