@@ -135,11 +135,14 @@ def _mean(result: Any) -> Any:
 # Heads
 
 
-def is_head(module: Any) -> TypeGuard[Head]:
+def is_head(module: nn.Module) -> TypeGuard[Head]:
     """Whether a module keeps the protocol ``Head``."""
-    parts = {"activation": nn.Module, "dropout": nn.Dropout, "output": nn.Linear}
-    return all(isinstance(getattr(module, name, None), kind) for name, kind in parts.items()) and callable(
-        getattr(module, "features", None)
+    parts = module._modules  # a dictionary: this looks at every module of a network, for every prediction
+    return (
+        isinstance(parts.get("output"), nn.Linear)
+        and isinstance(parts.get("dropout"), nn.Dropout)
+        and isinstance(parts.get("activation"), nn.Module)
+        and callable(getattr(module, "features", None))
     )
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from typing import Any, TypeAlias
 
 import torch
@@ -49,8 +50,8 @@ def outputs_of(result: Any) -> Tensor:
 
 def device_of(model: nn.Module) -> torch.device | None:
     """Where the model is: the device of its first parameter or buffer, None if it has neither."""
-    tensors = (*model.parameters(), *model.buffers())
-    return tensors[0].device if tensors else None
+    tensor: Tensor | None = next(chain(model.parameters(), model.buffers()), None)
+    return None if tensor is None else tensor.device
 
 
 def to_device(x: Any, device: torch.device | None) -> Any:

@@ -82,6 +82,10 @@ class Checkpoint:
         for common in (part for key, part in state.items() if isinstance(key, str)):  # PyTorch moves the others
             common.update({name: tensor.to(members.device) for name, tensor in common.items()})
         optimizer.load_state_dict({"state": state, "param_groups": self.about["groups"]})
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            for name, value in optimizer.state[parameter].items():
+                if value.shape == parameter.shape:  # in the parameter's order in memory, which a fused step needs
+                    optimizer.state[parameter][name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
         schedule.last_epoch = self.about["schedule"]
         for k in range(len(members.models)):
             members.orders[k].set_state(self.tensors[f"order {k}"])
