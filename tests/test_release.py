@@ -164,7 +164,7 @@ def test_the_wheel_holds_the_package_and_its_metadata_are_valid(built):
     package = ROOT / "src/stationary"
     files = {path for path in package.glob("**/*") if path.is_file() and "__pycache__" not in path.parts}
     assert held == {str(path.relative_to(ROOT / "src")) for path in files}
-    assert {"stationary/py.typed", "stationary/explorer/page.html", "stationary/data/files/adult.csv.xz"} <= held
+    assert {"stationary/py.typed", "stationary/explorer/page.html", "stationary/lab/data/files/adult.csv.xz"} <= held
     checked = Metadata.from_email(metadata, validate=True)
     assert checked.version == Version(stationary.__version__) and checked.license_expression == "Apache-2.0"
     assert email.message_from_bytes(metadata)["Description-Content-Type"] == "text/markdown"
