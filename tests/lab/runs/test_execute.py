@@ -345,6 +345,26 @@ def test_processes_run_in_lockstep(parts, tmp_path, store):
 # Processes
 
 
+@pytest.mark.slow
+def test_a_process_that_does_not_end_is_not_waited_for(fake, store, monkeypatch):
+    """As one does that waits for a lock which a killed one has held; found by benchmarks/kill.py."""
+
+    class Stuck(execute.ProcessPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            for process in list((self._processes or {}).values())[:1]:
+                os.kill(process.pid, signal.SIGSTOP)
+            super().shutdown(wait, cancel_futures=cancel_futures)
+
+    monkeypatch.setattr(execute, "ProcessPoolExecutor", Stuck)
+    monkeypatch.setattr(execute, "ENDING_S", 0.5)
+    tasks = [fake(seed=seed) for seed in range(3)]
+    assert run_missing(tasks, store, jobs=2).done == 3
+    until = time.monotonic() + 20
+    while multiprocessing.active_children() and time.monotonic() < until:  # they have been killed: a moment
+        time.sleep(0.1)
+    assert not multiprocessing.active_children()
+
+
 def test_processes_give_the_same_results_and_share_the_threads(fake, store, monkeypatch):
     monkeypatch.setattr("torch.get_num_threads", lambda: 4)
     monkeypatch.setenv("STATIONARY_DATA", "somewhere")

@@ -23,6 +23,7 @@ from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import Arrays, CorruptRunError, RunStore, running
 
 RETRIES = 3  # of a run whose process died
+ENDING_S = 5.0  # that a process which has nothing more to do may take to end
 
 ENGINES = ("local", "ray")
 PASSED_ON = ("STATIONARY_DATA", "STATIONARY_CACHE", "STATIONARY_COMMIT")  # to Ray's processes, which inherit nothing
@@ -295,7 +296,13 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
             process.terminate()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        workers = set(multiprocessing.active_children()) - others
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:  # one that was killed with the lock of their queue in hand leaves the others waiting
+            worker.join(ENDING_S)
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
     return left
 
 
