@@ -288,7 +288,8 @@ class Killer:
         if moment == "any":
             wait_for(over, chance.uniform(0, self.first_s + self.rest_s))
             return code
-        wait_for(lambda: over() or len(written(store)) > len(results), 10 * PATIENCE)
+        if not wait_for(lambda: over() or len(written(store)) > len(results), 3 * PATIENCE):
+            self.note([f"the command {pid} neither ends nor writes a result for {3 * PATIENCE:g} s"])
         wait_for(over, chance.uniform(0, self.rest_s / 3))
         if moment == "writing":
             aside = temporary(store)
