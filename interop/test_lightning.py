@@ -136,4 +136,4 @@ def test_a_checkpoint_carries_the_calibrated_head(weights, data, loader, tmp_pat
     for x in (data[0], 100 * data[0]):
         expected = st.predict(module.model, x, st.MCDropout(10))
         assert torch.equal(st.predict(loaded.model, x, st.MCDropout(10)).probs, expected.probs)
-    assert loaded.model[-1].calibrated
+    assert loaded.model[-1].restored_prior.known

@@ -172,7 +172,9 @@ def test_regression():
     torch.manual_seed(0)
     model, x, y = st.MLP(2, 1, hidden=(30, 20)), torch.randn(200, 2), torch.randn(200)
     method = st.MCDropout(MEMBERS)
-    routine = RegressionRoutine(Estimators(model, method), output_dim=1, loss=None, is_ensemble=True)
+    routine = RegressionRoutine(
+        Estimators(model, method, family=st.Gaussian), output_dim=1, loss=None, is_ensemble=True
+    )
     theirs = logged(routine, loader(x, y))
     expected = metrics.rmse(st.predict(model, x, method, family=st.Gaussian), y)
     assert theirs["test/reg/RMSE"] == pytest.approx(expected, rel=1e-5)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
 from stationary.ood import OODDetector
+from stationary.predictive import Categorical, Gaussian
 
 
 class Estimators(nn.Module):
@@ -22,19 +23,22 @@ class Estimators(nn.Module):
         model: a network, or an ``nn.ModuleList`` of networks for ``Ensemble()``.
         method: of prediction, one with members, such as ``MCDropout(16)`` or ``Ensemble()``. Where ``calibrate_prior``
             was called a member may come several times, each time with other draws of the restored prior.
+        family: ``Categorical`` for a classifier, ``Gaussian`` for regression.
     """
 
     model: nn.Module
     method: Method
 
-    def __init__(self, model: nn.Module, method: Method) -> None:
+    def __init__(
+        self, model: nn.Module, method: Method, *, family: type[Categorical] | type[Gaussian] = Categorical
+    ) -> None:
         super().__init__()
-        self.model, self.method = model, method
+        self.model, self.method, self.family = model, method, family
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             return self.model(x)
-        samples = predict(self.model, x, self.method, keep_samples=True).samples
+        samples = predict(self.model, x, self.method, family=self.family, keep_samples=True).samples
         assert samples is not None
         return samples.flatten(0, 1)
 
