@@ -28,6 +28,7 @@ class Estimators(nn.Module):
 
     model: nn.Module
     method: Method
+    family: type[Categorical] | type[Gaussian]
 
     def __init__(
         self, model: nn.Module, method: Method, *, family: type[Categorical] | type[Gaussian] = Categorical

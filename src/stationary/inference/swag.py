@@ -109,14 +109,17 @@ class Path:
         learning_rate: constant from then on, times the factor of each group of parameters; None leaves it alone.
     """
 
+    first: int
+    learning_rate: float | None
     n: int
     mean: Tensor
     squares: Tensor
+    deviations: deque[Tensor]
 
     def __init__(self, rank: int, first: int, learning_rate: float | None) -> None:
         self.first, self.learning_rate = first, learning_rate
         self.n, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
-        self.deviations: deque[Tensor] = deque(maxlen=rank)
+        self.deviations = deque(maxlen=rank)
 
     def __call__(self, epoch: int, parameters: dict[str, Tensor], optimizer: Optimizer) -> None:
         if epoch > self.first:
