@@ -172,3 +172,11 @@ from stationary.ood import OODDetector
 OODDetector(st.MLP(2, 3, hidden=(5,))).fit(torch.randn(20, 2)).predict(torch.randn(3, 2))
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_detector_is_fitted_on_batches_as_on_tensors(model):
+    x = torch.randn(60, 3)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(60)), 25)
+    whole, parts = OODDetector(model).fit(x), OODDetector(model).fit(loader)
+    assert parts.threshold == pytest.approx(whole.threshold, rel=1e-5)
+    torch.testing.assert_close(parts.scores(loader), whole.scores(x))

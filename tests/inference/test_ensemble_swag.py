@@ -10,7 +10,7 @@ from torch.nn.utils import parameters_to_vector
 
 import stationary as st
 from stationary.inference.swag import Path, SWAGPosterior
-from stationary.training import train
+from stationary.training import Group, train
 
 CLASSIFY = st.Training(epochs=8, batch_size=20, learning_rate=0.01)
 REGRESS = st.Training("mse", epochs=400, batch_size=10, optimizer="sgd", learning_rate=0.02)
@@ -242,3 +242,27 @@ def test_swag_of_folds_is_that_of_each():
         alone = st.fit(st.SWAG(), build, fold, replace(training, seed=seed))
         for a, b in zip(posterior.weights(), alone.weights(), strict=True):
             torch.testing.assert_close(a, b)
+
+
+def test_a_fold_that_diverges_is_kept_on_request():
+    x = torch.ones(8, 1, dtype=torch.float64)
+    build = lambda: nn.Linear(1, 1).double()
+    wild = st.Training("mse", 8, None, "sgd", 1e200, momentum=0.0)
+    folds = [(x, 2 * x), (0 * x, 2 * x)]
+    with pytest.raises(RuntimeError, match="no longer finite"):
+        st.fit_folds(st.SWAG(start=0.5), build, folds, wild)
+    posteriors = st.fit_folds(st.SWAG(4, start=0.5), build, folds, wild, keep_diverged=True)
+    assert not st.predict(posteriors[0], x, family=st.Gaussian).mean.isfinite().any()
+
+
+def test_the_constant_rate_keeps_the_factors_of_the_groups():
+    rates = []
+    training = replace(CLASSIFY, groups=(Group("head", rate=0.1),), learning_rate=0.01)
+    path = st.SWAG(start=0.5, learning_rate=1e-3).observer(training)
+
+    def watch(epoch, parameters, optimizer):
+        path(epoch, parameters, optimizer)
+        rates.append([group["lr"] for group in optimizer.param_groups])
+
+    train(mlp, classes(), training, observers=[watch])
+    assert rates[0] == pytest.approx([1e-3, 0.01]) and rates[-1] == pytest.approx([1e-4, 1e-3])

@@ -1,5 +1,6 @@
 """The restored prior: back far away, absent in distribution, refused where it makes no sense."""
 
+import copy
 import math
 from functools import cache
 
@@ -142,3 +143,17 @@ def test_errors():
         st.calibrate_prior(st.StationaryHead(3, 1), x, torch.randn(40))
     with pytest.raises(ValueError, match="y_train must have 2 columns as the model, got 1"):
         st.calibrate_prior(st.StationaryHead(3, 2), x, torch.randn(50))
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_batches_calibrate_as_tensors_do(regression):
+    """Read once, batch by batch; the targets of a regression come with them."""
+    torch.manual_seed(0)
+    x = torch.randn(90, 3, dtype=torch.float64)
+    y = x[:, :2].sin() if regression else (x[:, 0] > 0).long()
+    model = st.MLP(3, 2, hidden=(8, 16)).double()
+    whole = copy.deepcopy(st.calibrate_prior(model, x, y).head.restored_prior.state_dict())
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 40)
+    for data in (loader, iter([(x, y)]), [(x[:50], y[:50]), (x[50:], y[50:])]):
+        found = st.calibrate_prior(model, data).head.restored_prior.state_dict()
+        torch.testing.assert_close(found, whole)
