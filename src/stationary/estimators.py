@@ -303,7 +303,12 @@ class StationaryRegressor(RegressorMixin, _Network):
         pred = self._predictive(X, Gaussian)
         mean, scale = (torch.as_tensor(a) for a in (self.target_scaler_.mean_, self.target_scaler_.scale_))
         noise = torch.as_tensor(self.noise_variance_).expand_as(pred.mean)
-        return Gaussian(mean + scale * pred.mean, scale.square() * pred.epistemic_variance, noise)
+        return Gaussian(
+            mean + scale * pred.mean,
+            scale.square() * pred.epistemic_variance,
+            noise,
+            prior_restored=pred.prior_restored,
+        )
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean, shaped as y; with return_std also the standard deviation of a new target, noise included."""

@@ -1,7 +1,7 @@
 """The contract: what a method is, what a posterior promises, and how both run a network."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -11,7 +11,6 @@ from stationary.predictive import Members, P
 from stationary.training import Data, Observer, Training
 
 Networks = nn.Module | Sequence[nn.Module]
-N = TypeVar("N", bound=nn.Module)
 
 
 class Posterior(Protocol):

@@ -106,7 +106,8 @@ def calibrate_prior(
             if y is not None and y_train is None:
                 targets.append(y)
     variance = _prior_variance(torch.cat(outputs), torch.cat(targets) if targets else None)
-    prior = prior_of(head) or RestoredPrior()
+    prior = getattr(head, "restored_prior", None)
+    prior = prior if isinstance(prior, RestoredPrior) else RestoredPrior().to(variance.device)
     prior.variance = variance
     reference = torch.quantile(torch.cat(norms).double(), QUANTILE).to(variance)
     prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)

@@ -60,7 +60,9 @@ def to_device(x: Any, device: torch.device | None) -> Any:
         return x
     if isinstance(x, Mapping):
         return {name: to_device(value, device) for name, value in x.items()}
-    return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+    if not isinstance(x, Tensor):
+        return x
+    return x.to(device, non_blocking=device.type != "cpu")  # to the CPU, it would be read before it has arrived
 
 
 def batches(
