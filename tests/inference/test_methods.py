@@ -252,7 +252,7 @@ def test_what_an_iterable_may_give():
     next(used)
     with pytest.raises(ValueError, match=r"at least one batch, the iterable gave none.*generator"):
         st.predict(model, used)
-    with pytest.raises(ValueError, match=r"batch_size is for a tensor.*got 7"):
+    with pytest.raises(ValueError, match=r"batch_size must be None for an iterable.*got 7"):
         st.predict(model, [X], batch_size=7)
     with pytest.raises(TypeError, match=r"iterable of batches, got tuple; of a pair .* pass x alone"):
         st.predict(model, (X, LABELS))
@@ -312,11 +312,11 @@ def test_bad_arguments():
     model = st.MLP(3, 2, hidden=(8,))
     with pytest.raises(ValueError, match="batch_size must be at least 1 or None, got 0"):
         st.predict(model, X, batch_size=0)
-    with pytest.raises(ValueError, match="method is for a network; PointPosterior already has its own"):
+    with pytest.raises(ValueError, match="method must be None for a PointPosterior, which has its own"):
         st.predict(st.Point().posterior(model), X, st.MCDropout(10))
     with pytest.raises(ValueError, match=r"model must return outputs of shape \(n, c\).*got a tensor of shape \(60,\)"):
         st.predict(nn.Sequential(model, nn.Flatten(0)), X[:30], st.Point())
-    with pytest.raises(ValueError, match="and as many in each part; got"):
+    with pytest.raises(ValueError, match="and each part of a mapping as many; got"):
         st.predict(model, {"x": X, "y": X[:3]})
 
 

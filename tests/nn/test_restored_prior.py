@@ -141,7 +141,7 @@ def test_errors():
         st.predict(st.StationaryHead(3, 2), x, st.ExactDropout(restore_prior=True))
     with pytest.raises(ValueError, match="y_train must have one row for each of the 50 inputs, got 40"):
         st.calibrate_prior(st.StationaryHead(3, 1), x, torch.randn(40))
-    with pytest.raises(ValueError, match="y_train must have 2 columns as the model, got 1"):
+    with pytest.raises(ValueError, match="y_train must have 2 columns, as the outputs of the model; got 1"):
         st.calibrate_prior(st.StationaryHead(3, 2), x, torch.randn(50))
 
 

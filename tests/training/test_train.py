@@ -311,7 +311,7 @@ def test_groups_scale_rate_and_decay():
         else:
             expected = before[name] + 0.5 * (step[name] - 0.1 * 0.5 * before[name])
         torch.testing.assert_close(value, expected)
-    with pytest.raises(ValueError, match="no parameter's name starts with 'tail'"):
+    with pytest.raises(ValueError, match="groups must have prefixes of parameter names, got 'tail'"):
         train(build, (x, y), replace(training, groups=(Group("tail"),)))
 
 
@@ -865,8 +865,8 @@ def test_validation_may_be_batches_too():
 BAD_BATCHES = {
     "batch or the generator is used up|the iterable gave none": {"data": ((x, y) for x, y in [classes()])},
     r"data must give batches \(x, y\), got inputs without targets": {"data": [X]},
-    "patience=1 needs validation=": {"data": [(X, Y)], "patience": 1},
-    "sample_weight is for data that are tensors": {"data": [(X, Y)], "sample_weight": torch.ones(8)},
+    "validation must be given for patience=1": {"data": [(X, Y)], "patience": 1},
+    "sample_weight must be None where data are an iterable": {"data": [(X, Y)], "sample_weight": torch.ones(8)},
     r"must have a length for schedule='one_cycle'.*got map": {"data": map(tuple, [(X, Y)]), "schedule": "one_cycle"},
     r"build must make networks that return a tensor \(n, 9 or more\)": {"data": [(X, Y + 8 - Y.max())]},
 }
