@@ -94,7 +94,9 @@ def fit_folds(
     n, k = method.n_networks, len(folds)
     builds = [build] * k if callable(build) else list(build)
     if not k or len(builds) != k:
-        raise ValueError(f"build and folds must be of one length, at least 1; got {len(builds)} and {k}")
+        raise ValueError(
+            f"build must be one function, or one for each of at least one fold; got {len(builds)} for {k} folds"
+        )
     seeds = list(range(training.seed, training.seed + n)) * k if seeds is None else seeds
     if len(seeds) != n * k:
         raise ValueError(

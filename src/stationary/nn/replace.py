@@ -9,13 +9,7 @@ from stationary.nn.heads import StationaryHead
 M = TypeVar("M", bound=nn.Module)
 
 CLASSIFIER_NAMES = {"classification_head", "classifier", "fc", "head", "heads", "logits_proj", "score"}
-SECOND_NAMES = {
-    "aux_head",
-    "classifier_distill",
-    "dist_head",
-    "head_dist",
-    "heads_dist",
-}  # second classifiers, whose outputs are averaged with the first
+SECOND_NAMES = {"aux_head", "classifier_distill", "dist_head", "head_dist", "heads_dist"}  # of a second classifier
 MANY = 8  # most names that an error message lists
 
 
