@@ -176,7 +176,7 @@ def test_seeds_of_folds():
     assert torch.equal(first[0], first[1]) and torch.equal(first[0], first[2]) and not torch.equal(first[2], first[3])
     with pytest.raises(ValueError, match=r"seeds must have one entry for each network.* got 3"):
         st.fit_folds(st.Ensemble(2), build, folds, TRAINING, seeds=[0, 1, 2])
-    with pytest.raises(ValueError, match="build and folds must be of one length, at least 1; got 1 and 2"):
+    with pytest.raises(ValueError, match=r"build must be one function, or one for each .* got 1 for 2 folds"):
         st.fit_folds(st.Point(), [build], folds, TRAINING)
 
 

@@ -753,7 +753,12 @@ BAD_DATA = {
     "validation x must be finite": {"validation": (X / 0, Y)},
     "n_members must be a positive integer, got 0": {"n_members": 0},
     r"return outputs of shape \(n, c\).*got tuple": {"build": lambda: Pair()},
-    "validation_fraction=0.9 of 2 rows": {"x": X[:2], "y": Y[:2], "patience": 1, "validation_fraction": 0.9},
+    "validation_fraction must leave rows to train on, got 0.9 of 2 rows": {
+        "x": X[:2],
+        "y": Y[:2],
+        "patience": 1,
+        "validation_fraction": 0.9,
+    },
     "build must return a fresh network": {"build": lambda: SAME, "n_members": 2},
 }
 
