@@ -313,6 +313,7 @@ def test_far_from_the_data_the_classifier_does_not_know(seed):
 def test_far_from_the_data_the_regressor_returns_to_its_prior(seed):
     X, y = make_friedman2(300, random_state=seed, noise=20)
     model = StationaryRegressor(random_state=seed).fit(X, y)
+    assert model.predictive(X).prior_restored
     assert np.median(model.uncertainty(X)) < 0.3 * y.std()
     for times, tolerance in [(100, 0.1), (1000, 0.05)]:
         far = X.mean(0) + times * (X - X.mean(0))

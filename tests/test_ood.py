@@ -65,7 +65,7 @@ def test_a_network_takes_the_default_method_and_a_posterior_its_own(model):
         (OODDetector(st.ExactDropout().posterior(model)), st.ExactDropout()),
     ]:
         assert torch.equal(detector.scores(x), st.predict(model, x, method).entropy())
-    with pytest.raises(ValueError, match="method is for a network"):
+    with pytest.raises(ValueError, match="method must be None for a"):
         OODDetector(st.Point().posterior(model), method=st.Point()).fit(x)
 
 

@@ -8,10 +8,16 @@ from torch import Tensor
 
 
 def check_positive(name: str, value: Any, hint: str = "") -> None:
-    """Raise unless value is a positive number; a tensor is trusted, since reading it would stall a GPU."""
+    """Raise an error unless value is a positive number; a tensor is trusted, since reading it would stall a GPU.
+
+    Args:
+        name: name of the argument, for the message.
+        value: the value to check.
+        hint: end of the message, which says what to do next.
+    """
     if isinstance(value, Tensor) or (
         type(value) is float and value > 0
-    ):  # the usual case first: this runs every forward
+    ):  # the usual case comes first, since this runs in every forward pass
         return
     rule = f"{name} must be a positive number, got {value!r}" + (f"; {hint}" if hint else "")
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -21,7 +27,7 @@ def check_positive(name: str, value: Any, hint: str = "") -> None:
 
 
 def check_finite(name: str, value: Any, hint: str = "") -> None:
-    """Raise unless value is a positive finite number."""
+    """Raise an error unless value is a positive finite number; the arguments are those of ``check_positive``."""
     check_positive(name, value, hint)
     if not isinstance(value, Tensor) and math.isinf(float(value)):
         raise ValueError(f"{name} must be finite, got {value!r}" + (f"; {hint}" if hint else ""))

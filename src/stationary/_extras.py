@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Wrap the imports of an optional dependency: ``with extra("gp"): import gpytorch``."""
+    """Inside, a failed import names the extra that brings the dependency: ``with extra("gp"): import gpytorch``."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -20,7 +20,7 @@ def extra(name: str) -> Iterator[None]:
 
 @cache
 def has_triton() -> bool:
-    """Whether Triton is there and writes for CUDA; its ROCm version is not tested."""
+    """Whether Triton is installed and PyTorch is not built for ROCm, on which the kernels are not tested."""
     import torch
 
     return find_spec("triton") is not None and torch.version.hip is None

@@ -25,5 +25,5 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """The same for a text, in UTF-8."""
+    """Write a text in UTF-8 as ``write_atomically`` does."""
     return write_atomically(path, lambda file: file.write(text.encode()))

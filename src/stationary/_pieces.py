@@ -11,18 +11,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-PIECE = 2**16  # elements: 256 KiB of float32, which stays in the L2 cache of one core
+PIECE = 2**16  # elements of a piece: 256 KiB in float32, which stay in the L2 cache of one core
 
 
 class Twin(Protocol):
     """A hand-written version of a function of one tensor: the same values and slopes, in fewer passes over memory."""
 
-    def value(self, x: Tensor) -> Tensor: ...
+    def value(self, x: Tensor) -> Tensor:
+        """sigma(x)."""
 
-    def slope(self, x: Tensor) -> Tensor: ...
+    def slope(self, x: Tensor) -> Tensor:
+        """sigma'(x)."""
 
     def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
-        """sigma(x), or grad sigma'(x) if grad is given, by one kernel on the device of x; None if there is none."""
+        """sigma(x), or grad sigma'(x) if grad is given, by one kernel on the device of x; None without a kernel."""
 
 
 def in_pieces(
@@ -37,13 +39,14 @@ def in_pieces(
     """function(*tensors, *parameters), element by element, a piece at a time, keeping only its arguments for backward.
 
     Args:
-        function: built from differentiable PyTorch operations.
-        tensors: the tensors to cut, all of one shape, which the result has too.
-        parameters: what every piece gets as it is: numbers, or tensors that broadcast against a result left whole.
-        size: elements in a piece.
-        backward_size: elements in a piece of the backward pass, where autograd keeps the intermediates of the piece;
-            by default ``size``.
-        twin: a faster version of a function of one tensor with these parameters.
+        function: element-wise function, built from differentiable PyTorch operations.
+        tensors: tensors to cut into pieces, all of one shape, which is also the shape of the result.
+        parameters: further arguments, which are passed whole with every piece: numbers or tensors. If one of them is a
+            tensor with dimensions, which broadcasts, nothing is cut.
+        size: number of elements in a piece.
+        backward_size: number of elements in a piece of the backward pass, where autograd keeps the intermediates of the
+            piece; by default ``size``.
+        twin: faster version of the function with these parameters, for a function of one tensor; None without one.
     """
     if any(isinstance(p, Tensor) and p.dim() for p in parameters):
         size = backward_size = max(1, tensors[0].numel())
@@ -85,7 +88,9 @@ class _InPieces(torch.autograd.Function):
         first, *others = inputs
         if torch.is_grad_enabled():
             grads = _gradients(ctx.function, inputs, needed, grad)
-        elif torch._C._functorch.is_legacy_batchedtensor(grad) and not any(needed[1:]):  # is_grads_batched=True
+        elif torch._C._functorch.is_legacy_batchedtensor(grad) and not any(
+            needed[1:]
+        ):  # as torch.autograd.grad(is_grads_batched=True) gives it
             (slope, *_) = _gradients(ctx.function, inputs, needed, torch.ones_like(first))
             grads = [None if slope is None else grad * slope, *(None for _ in others)]
         elif ctx.twin is not None:
@@ -118,7 +123,7 @@ def _times_slope(twin: Twin, size: int, x: Tensor, grad: Tensor) -> Tensor:
 def _gradients(
     function: Callable[..., Tensor], inputs: Sequence[Any], needed: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
-    """The gradient of the function in the inputs that need one; differentiable itself when grad mode is on."""
+    """The gradient of the function in the inputs that need one; it is differentiable itself when grad mode is on."""
     create_graph = torch.is_grad_enabled()
     if not create_graph:
         inputs = [i.detach().requires_grad_() if needs else i for i, needs in zip(inputs, needed, strict=True)]

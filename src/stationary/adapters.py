@@ -1,4 +1,4 @@
-"""Other libraries' shapes for our predictions; what is not here fits without an adapter (``interop/`` shows how)."""
+"""Predictions in the form that other libraries expect; those not named here need no adapter (see ``interop/``)."""
 
 from typing import Any
 
@@ -10,19 +10,20 @@ from stationary.predictive import Categorical, Gaussian
 
 
 class Estimators(nn.Module):
-    """A network that gives all its members at once, in the layout of torch-uncertainty: (m b) c, estimator first.
+    """A network that returns the outputs of all its members at once, in the layout of torch-uncertainty.
 
-    In training mode it is the network itself, (n, c). In eval mode the members' outputs are stacked, (m n, c): what
-    ``torch_uncertainty.routines`` read with ``is_ensemble=True``. It takes the place of their ``mc_dropout``, and runs
-    what comes before the first dropout once, not once for each member.
+    In training mode it returns the outputs of the network itself, (n, c). In eval mode it returns those of its m
+    members one below the other, (m n, c), which ``torch_uncertainty.routines`` read with ``is_ensemble=True``. It takes
+    the place of their ``mc_dropout``, and runs the layers before the first dropout once, not once for each member.
 
     Examples:
         >>> routine = ClassificationRoutine(Estimators(model, st.MCDropout(16)), 10, loss=None, is_ensemble=True)
 
     Args:
         model: a network, or an ``nn.ModuleList`` of networks for ``Ensemble()``.
-        method: of prediction, one with members, such as ``MCDropout(16)`` or ``Ensemble()``. Where ``calibrate_prior``
-            was called a member may come several times, each time with other draws of the restored prior.
+        method: how to predict, with a method that has members, such as ``MCDropout(16)`` or ``Ensemble()``. Where
+            ``calibrate_prior`` was called, a member may come several times, each time with another draw of the restored
+            prior.
         family: ``Categorical`` for a classifier, ``Gaussian`` for regression.
     """
 
@@ -47,15 +48,15 @@ class Estimators(nn.Module):
 def pytorch_ood_detector(
     model: nn.Module | Posterior, score: str = "entropy", method: Method | None = None, *, batch_size: int | None = None
 ) -> Any:
-    """A ``pytorch_ood.api.Detector`` with one of our scores: ``predict(x)`` is (n,), larger is farther out.
+    """A ``pytorch_ood.api.Detector`` with one of our scores: ``predict(x)`` returns (n,) scores, larger is farther out.
 
-    It needs no fit; ``OODDetector`` takes the same arguments and finds a threshold as well.
+    It needs no fit; ``OODDetector`` takes the same arguments and also finds a threshold.
 
     Args:
         model: a trained classifier, or a posterior.
-        score: a key of ``stationary.ood.SCORES``.
-        method: how a network predicts, as for ``predict``; by default ``ExactDropout()``.
-        batch_size: inputs at a time; all at once by default.
+        score: name of the score, a key of ``stationary.ood.SCORES``.
+        method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
+        batch_size: number of inputs in a pass; by default all go in one.
     """
     try:
         from pytorch_ood.api import Detector  # type: ignore[import-not-found]
@@ -71,6 +72,6 @@ def pytorch_ood_detector(
             self.model, self.scorer = model, OODDetector(model, score, method, batch_size=batch_size)
 
         def predict(self, x: Tensor) -> Tensor:
-            return self.scorer.scores(x.to(self.device))  # their detectors move inputs to the model as well
+            return self.scorer.scores(x.to(self.device))  # the other detectors of pytorch-ood do the same
 
     return ScoreDetector()

@@ -33,14 +33,14 @@ with extra("sklearn"):
 
 Array: TypeAlias = NDArray[Any]
 
-ROWS = 2**14  # predicted at a time
-FLOOR = 1e-6  # of the noise variance, relative to that of the targets: a density stays finite
+ROWS = 2**14  # rows that are predicted at a time
+FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
 
 class _Network(BaseEstimator):
     """What classifier and regressor share: the parameters, and the way from a table to a posterior."""
 
-    _alpha: float  # where alpha is None
+    _alpha: float  # the default of alpha
     scaler_: StandardScaler
     posterior_: Posterior
     n_iter_: int
@@ -81,12 +81,12 @@ class _Network(BaseEstimator):
         self.verbose = verbose
 
     def _weights(self, X: Array, sample_weight: Any) -> Array:
-        """(n,) weights, after a look at the parameters: nothing is computed with wrong ones."""
+        """(n,) weights of the rows, after a check of the parameters, so that nothing is computed with wrong ones."""
         self._check_parameters()
         return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
     def _fit(self, X: Array, y: Array, weight: Array, *, n_outputs: int, loss: str) -> Array:
-        """Train on the rows, set scaler_, posterior_, n_iter_ and loss_curve_; the rows held out, or else all."""
+        """Train, and set scaler_, posterior_, n_iter_ and loss_curve_; return the held-out rows, or all without any."""
         random, unweighted = check_random_state(self.random_state), not np.ptp(weight)
         rows = watched = np.arange(len(X))
         if self.early_stopping:
@@ -126,19 +126,19 @@ class _Network(BaseEstimator):
             self.n_features_in_,
             n_outputs,
             hidden=tuple(map(int, _sizes(self.hidden_layer_sizes))),
-            activation=deepcopy(self.activation),  # or it would become float64
+            activation=deepcopy(self.activation),  # a copy, since ``double`` would change the user's module
             dropout=self.dropout,
         ).double()
 
     def _progress(self, epoch: int, loss: float, validation_loss: float | None) -> None:
         self.n_iter_ = epoch
         self.loss_curve_.append(loss)
-        if self.verbose:  # printed, as by scikit-learn
+        if self.verbose:  # printed as by scikit-learn
             watched = "" if validation_loss is None else f", validation loss = {validation_loss:.6f}"
             print(f"Iteration {epoch}, loss = {loss:.6f}{watched}")
 
     def _check_parameters(self) -> None:
-        """Those that the rest of the library knows by another name, or not at all."""
+        """Check the parameters that the rest of the library knows by another name, or not at all."""
         sizes = _sizes(self.hidden_layer_sizes)
         on_cpu = torch.device(self.device or "cpu").type == "cpu"
         rules = {
@@ -187,35 +187,35 @@ class StationaryClassifier(ClassifierMixin, _Network):
         hidden_layer_sizes: widths of the hidden layers. The last one has the activation and dropout, those before it
             ReLU. With a single layer, what is far for the network is far in the table; ReLU layers in front may hide
             some of the distance.
-        activation: of the last hidden layer: a name of ``stationary.activation`` or a module, of which every network
-            gets a copy.
+        activation: activation of the last hidden layer, as a name of ``stationary.activation`` or a module, of which
+            every network gets a copy.
         dropout: probability of dropping a unit of the last hidden layer.
-        method: of inference; by default ``ExactDropout()``. Others are ``Ensemble(5)``, ``MCDropout(100)``,
+        method: method of inference; by default ``ExactDropout()``. Others are ``Ensemble(5)``, ``MCDropout(100)``,
             ``Point()``, ``Laplace()`` and, with early_stopping=False, ``SWAG()``.
-        restore_prior: give back the prior variance that a finite network forgets far from the data
-            (``stationary.calibrate_prior``); by default where the activation decays. True makes it an error if it does
-            not, False leaves it out.
-        alpha: of the penalty alpha / 2 |w|^2, which is added to the sum of the losses (cross entropies, or square
-            errors of the standardised targets). None is 1 for the classifier, 0.01 for the regressor. The larger, the
-            slower the hidden units vary, and the farther away "far" is.
-        batch_size: rows in a step of Adam; None for all.
-        learning_rate_init: of Adam.
-        max_iter: epochs, at most.
-        early_stopping: hold out rows (stratified by class), stop when their loss no longer falls, and take the weights
-            of its minimum.
-        validation_fraction: of the rows, held out for early_stopping.
-        n_iter_no_change: epochs without a lower validation loss before training stops.
-        random_state: an int makes fits reproducible.
-        device: "cpu", "cuda", ...; None is the CPU.
-        verbose: print a line for each epoch.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data
+            (``stationary.calibrate_prior``). By default it is added where the activation decays; True makes it an error
+            where it does not, False leaves it out.
+        alpha: strength of the penalty alpha / 2 |w|^2, which is added to the sum of the losses (cross entropies, or
+            squared errors of the standardised targets). None is 1 for the classifier and 0.01 for the regressor. The
+            larger it is, the slower the hidden units vary, and the farther away "far" is.
+        batch_size: number of rows in a step of Adam; None for all.
+        learning_rate_init: learning rate of Adam.
+        max_iter: largest number of epochs.
+        early_stopping: whether to hold out rows (stratified by class), stop when their loss no longer falls, and go
+            back to the weights of its minimum.
+        validation_fraction: share of the rows that is held out for early_stopping.
+        n_iter_no_change: number of epochs without a lower validation loss after which training stops.
+        random_state: seed of the whole fit; an int makes fits reproducible.
+        device: device to train and predict on: "cpu", "cuda", ...; None is the CPU.
+        verbose: whether to print a line for each epoch.
 
     Attributes:
         classes_: (c,) the labels, sorted.
-        n_features_in_, feature_names_in_: of the table, names where it has them.
+        n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs.
         scaler_: the ``StandardScaler`` in front of them.
-        n_iter_: epochs that training took.
-        loss_curve_: the training loss of each epoch; empty for SWAG.
+        n_iter_: number of epochs that training took.
+        loss_curve_: training loss of each epoch.
     """
 
     _alpha = 1.0
@@ -233,15 +233,15 @@ class StationaryClassifier(ClassifierMixin, _Network):
         return self
 
     def predictive(self, X: Any) -> Categorical:
-        """The whole prediction: probabilities, entropies, what the posterior disagrees on. Columns are classes_."""
+        """The whole prediction for X (n, d): probabilities, whose columns are classes_, and measures of uncertainty."""
         return self._predictive(X, Categorical)
 
     def predict_proba(self, X: Any) -> Array:
-        """(n, c) probabilities of classes_."""
+        """(n, c) probabilities of the classes, in the order of classes_."""
         return self.predictive(X).probs.numpy()
 
     def predict_log_proba(self, X: Any) -> Array:
-        """(n, c) their logarithms."""
+        """(n, c) logarithms of the probabilities of the classes, in the order of classes_."""
         return self.predictive(X).probs.log().numpy()
 
     def predict(self, X: Any) -> Array:
@@ -250,12 +250,13 @@ class StationaryClassifier(ClassifierMixin, _Network):
         return self.classes_[labels]
 
     def uncertainty(self, X: Any, measure: str = "entropy") -> Array:
-        """(n,) how unsure the prediction is, higher is less sure.
+        """(n,) how unsure the prediction is; a higher value is less sure.
 
         Args:
             X: (n, d) inputs.
-            measure: "entropy" of the probabilities, in [0, log c]; "mutual_information", the part of it that more data
-                could remove; "std" of the outputs; "max_probability", 1 - the largest one; "energy".
+            measure: name of the measure: "entropy" of the probabilities, in [0, log c]; "mutual_information", the part
+                of the entropy that more data could remove; "std", the standard deviation of the outputs;
+                "max_probability", 1 - the largest probability; "energy", -logsumexp of the outputs.
         """
         if measure not in SCORES:
             raise ValueError(f"measure must be one of {', '.join(SCORES)}; got {measure!r}")
@@ -265,17 +266,17 @@ class StationaryClassifier(ClassifierMixin, _Network):
 class StationaryRegressor(RegressorMixin, _Network):
     """A neural network for tables that predicts a mean and a standard deviation, far from its data that of the prior.
 
-    The parameters are those of ``StationaryClassifier``; rows are held out without strata. One or several targets, one
-    network for all.
+    The parameters are those of ``StationaryClassifier``; rows are held out without strata. There may be one target or
+    several, which one network predicts together.
 
     Attributes:
-        n_features_in_, feature_names_in_: of the table, names where it has them.
-        noise_variance_: (m,) of the targets, in their units squared: the mean square error of the held-out rows, or of
-            all rows without early_stopping, which is too small the more the network overfits.
+        n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
+        noise_variance_: (m,) noise variance of the targets, in their units squared: the mean squared error on the
+            held-out rows, or without early_stopping on all rows, which is too small where the network overfits.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs and targets.
-        scaler_, target_scaler_: the ``StandardScaler`` of both.
-        n_iter_: epochs that training took.
-        loss_curve_: the training loss of each epoch; empty for SWAG.
+        scaler_, target_scaler_: the ``StandardScaler`` of the inputs and that of the targets.
+        n_iter_: number of epochs that training took.
+        loss_curve_: training loss of each epoch.
     """
 
     _alpha = 0.01
@@ -299,20 +300,25 @@ class StationaryRegressor(RegressorMixin, _Network):
         return self
 
     def predictive(self, X: Any) -> Gaussian:
-        """The whole prediction, in the units of y, (n, m): mean, epistemic and aleatoric variance."""
+        """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
         pred = self._predictive(X, Gaussian)
         mean, scale = (torch.as_tensor(a) for a in (self.target_scaler_.mean_, self.target_scaler_.scale_))
         noise = torch.as_tensor(self.noise_variance_).expand_as(pred.mean)
-        return Gaussian(mean + scale * pred.mean, scale.square() * pred.epistemic_variance, noise)
+        return Gaussian(
+            mean + scale * pred.mean,
+            scale.square() * pred.epistemic_variance,
+            noise,
+            prior_restored=pred.prior_restored,
+        )
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """The mean, shaped as y; with return_std also the standard deviation of a new target, noise included."""
+        """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included."""
         pred = self.predictive(X)
         mean = self._like_y(pred.mean)
         return (mean, self._like_y(pred.std())) if return_std else mean
 
     def uncertainty(self, X: Any) -> Array:
-        """The epistemic standard deviation, shaped as y: what the network does not know, without the noise."""
+        """The epistemic standard deviation, in the shape of y: the uncertainty of the mean, without the noise."""
         return self._like_y(self.predictive(X).epistemic_variance.sqrt())
 
     def _like_y(self, values: Tensor) -> Array:
@@ -339,7 +345,7 @@ def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> 
 
 
 def _repeated(rows: Array, weight: Array) -> Array:
-    """The rows, each as often as its weight asks for: about ten times in the mean; once if all weigh the same."""
+    """The rows repeated in proportion to their weights, ten times on average, or once if all weigh the same."""
     share = weight[rows] / weight[rows].mean()
     times = 1 if np.ptp(share) < 1e-9 else 10
     return np.repeat(rows, np.diff(np.rint(times * share.cumsum()), prepend=0).astype(int))

@@ -1,6 +1,6 @@
-"""How good a prediction is: each metric is a function of (prediction, target), or of scores, and gives one number.
+"""Metrics: each is a function of a prediction and its targets, or of scores, and most return one number.
 
-Everything is computed on the CPU in float64: any device gives the same number. Means are over inputs, and for
+Everything is computed on the CPU in float64, so that any device gives the same number. Means are over inputs, and for
 regression over targets too.
 """
 
@@ -18,18 +18,33 @@ CLIP = 2.0**-53  # 1 - y_max of the largest float64 below 1: what log1p(-y_max) 
 
 
 class UnknownNLPD(NamedTuple):
+    """The modified NLPD of ``unknown_nlpd``.
+
+    Args:
+        value: the modified NLPD.
+        clipped: number of inputs whose 1 - y_max was below ``CLIP``, and was replaced by it.
+    """
+
     value: float
-    clipped: int  # samples whose 1 - y_max was below CLIP, and counted as CLIP
+    clipped: int
 
 
 class RiskCoverage(NamedTuple):
-    coverage: Tensor  # (n,): 1/n, 2/n, ..., 1
-    risk: Tensor  # (n,): mean loss of that share of the inputs, the least uncertain ones
-    area: float  # AURC, the mean of risk
+    """The curve of ``risk_coverage``.
+
+    Args:
+        coverage: (n,) shares of the inputs that are kept: 1/n, 2/n, ..., 1.
+        risk: (n,) mean loss of the least uncertain inputs that make up each share.
+        area: area under the curve (AURC), the mean of ``risk``.
+    """
+
+    coverage: Tensor
+    risk: Tensor
+    area: float
 
 
 def classification(pred: Categorical, y: Tensor) -> dict[str, float]:
-    """The standard set for a classifier. ``auc`` is NaN where y lacks one of the classes: it is not defined then."""
+    """The standard metrics of a classifier by name. ``auc`` is NaN where y lacks a class, as it is undefined then."""
     complete = len(_labels(pred, y).unique()) == pred.probs.shape[-1]
     return {
         "accuracy": accuracy(pred, y),
@@ -42,14 +57,14 @@ def classification(pred: Categorical, y: Tensor) -> dict[str, float]:
 
 
 def regression(pred: Gaussian, y: Tensor) -> dict[str, float]:
-    """The standard set for regression."""
+    """The standard metrics of a regression by name."""
     return {"rmse": rmse(pred, y), "nlpd": nlpd(pred, y), "crps": crps(pred, y)}
 
 
 def nlpd(pred: Categorical | Gaussian, y: Tensor) -> float:
     """Negative log predictive density, -mean log E[p(y)]: the members are averaged before the logarithm.
 
-    A class that was given the probability 0 and came true costs infinity. For a ``Gaussian``, p is the normal density
+    It is infinite where the true class was given the probability 0. For a ``Gaussian``, p is the normal density
     with the total variance, which must be positive.
     """
     if isinstance(pred, Categorical):
@@ -73,11 +88,11 @@ def unknown_nlpd(pred: Categorical) -> UnknownNLPD:
     """The paper's modified NLPD of inputs from unknown classes, -mean log(c / (c - 1) (1 - y_max)).
 
     y_max is the probability of the most probable of c classes. It is 0 where all classes are equally probable, and
-    infinite for certainty: 1 - y_max is at least ``CLIP`` here, and how often that mattered is part of the answer. The
-    paper's table takes y_max from the softmax of the mean output: ``unknown_nlpd(at_mean_output(pred))``.
+    would be infinite for certainty; here 1 - y_max is at least ``CLIP``, and the result says how often it was raised to
+    that. The paper's table takes y_max from the softmax of the mean output: ``unknown_nlpd(at_mean_output(pred))``.
     """
     if (c := pred.probs.shape[-1]) < 2:
-        raise ValueError(f"pred must have at least two classes, got {c}")
+        raise ValueError(f"pred must have at least two classes, got {c}; there is no other class to be unsure of")
     rest = doubt(_finite("pred.probs", pred.probs))
     losses = -(c / (c - 1) * rest.clamp(min=CLIP)).log()
     return UnknownNLPD(losses.mean().item(), int((rest < CLIP).sum()))
@@ -89,7 +104,7 @@ def at_mean_output(pred: Categorical) -> Categorical:
 
 
 def doubt(probs: Tensor) -> Tensor:
-    """(n,) 1 - y_max, as the sum of the other classes: the difference is 0 in float32 from 1 - y_max = 3e-8 on."""
+    """(n,) 1 - y_max as the sum of the other probabilities; in float32 the difference would be 0 below 3e-8."""
     return probs.sort(-1).values[..., :-1].sum(-1)
 
 
@@ -108,7 +123,8 @@ def brier(pred: Categorical, y: Tensor) -> float:
 def ece(pred: Categorical, y: Tensor, n_bins: int = 15) -> float:
     """Expected calibration error, sum_b n_b / n |accuracy_b - confidence_b|.
 
-    Bins of equal width ((b - 1) / B, b / B]: a confidence of exactly 1 is in the last one, 0 in the first.
+    The B = ``n_bins`` bins ((b - 1) / B, b / B] have equal width; a confidence of exactly 1 is in the last, 0 in the
+    first.
     """
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins!r}; 15 is usual")
@@ -124,7 +140,10 @@ def auc(pred: Categorical, y: Tensor) -> float:
     labels, c = _labels(pred, y), pred.probs.shape[-1]
     missing = sorted(set(range(c)) - set(labels.tolist()))
     if missing or c < 2:
-        raise ValueError(f"y must hold every one of two or more classes for an AUC, class {missing or [1]} is missing")
+        raise ValueError(
+            f"y must hold every one of two or more classes for an AUC, got none of class {missing or [1]}; use "
+            "accuracy or nlpd"
+        )
     probs = _float64(pred.probs)
     return fmean(_area(probs[:, k], labels == k) for k in (range(c) if c > 2 else [1]))
 
@@ -163,9 +182,10 @@ def risk_coverage(pred: Categorical | Gaussian, y: Tensor, uncertainty: Tensor |
     AURC = mean_k risk(k / n) (Geifman and El-Yaniv, 2017).
 
     Args:
-        pred: the prediction.
-        y: the targets.
-        uncertainty: (n,), such as ``pred.entropy()``; by default 1 - y_max, or the standard deviation.
+        pred: the prediction to judge.
+        y: the true classes (n,), or the targets (n, m).
+        uncertainty: (n,) uncertainty by which inputs are set aside, such as ``pred.entropy()``; by default 1 - y_max
+            for a ``Categorical``, and the standard deviation for a ``Gaussian``.
     """
     if isinstance(pred, Categorical):
         losses = 1 - _correct(pred, _labels(pred, y))
@@ -185,7 +205,7 @@ def risk_coverage(pred: Categorical | Gaussian, y: Tensor, uncertainty: Tensor |
 
 
 def auroc(scores_in: Tensor, scores_out: Tensor) -> float:
-    """P(score out > score in) + P(equal) / 2: out-of-distribution is the positive class, 1 is perfect, 0.5 chance."""
+    """P(score out > score in) + P(equal) / 2, with out-of-distribution as positive class; 1 is perfect, 0.5 chance."""
     truth, scores = _in_and_out(scores_in, scores_out)
     return _area(scores, truth == 1)
 
@@ -194,9 +214,9 @@ def aupr(scores_in: Tensor, scores_out: Tensor, positive: Literal["out", "in"] =
     """Average precision, sum_k (recall_k - recall_(k - 1)) precision_k; chance is the share of the positive class.
 
     Args:
-        scores_in: scores of in-distribution inputs.
-        scores_out: scores of the others; higher means more out-of-distribution.
-        positive: which of them is to be found; "in" takes the low scores for it.
+        scores_in: (n,) scores of in-distribution inputs.
+        scores_out: (m,) scores of out-of-distribution inputs; a higher score is more out-of-distribution.
+        positive: which of the two is the positive class; for "in", low scores are taken as positive.
     """
     if positive not in ("out", "in"):
         raise ValueError(f"positive must be 'out' or 'in', got {positive!r}")
@@ -209,12 +229,12 @@ def aupr(scores_in: Tensor, scores_out: Tensor, positive: Literal["out", "in"] =
 
 
 def fpr95(scores_in: Tensor, scores_out: Tensor) -> float:
-    """Share of out-of-distribution inputs accepted, score <= t, where t = ``acceptance_threshold(scores_in, 0.95)``."""
+    """Share of out-of-distribution inputs with a score <= t, where t = ``acceptance_threshold(scores_in, 0.95)``."""
     return _scores("scores_out", scores_out).le(acceptance_threshold(scores_in, 0.95)).double().mean().item()
 
 
 def acceptance_threshold(scores_in: Tensor, accept: float = 0.95) -> float:
-    """The smallest of the scores t such that at least the share ``accept`` of them is <= t: no interpolation."""
+    """The smallest of the scores t such that at least the share ``accept`` of them is <= t, without interpolation."""
     if not 0 < accept <= 1:
         raise ValueError(f"accept must be a share in (0, 1], got {accept!r}; 0.95 is usual")
     scores = _scores("scores_in", scores_in).sort().values
@@ -223,7 +243,7 @@ def acceptance_threshold(scores_in: Tensor, accept: float = 0.95) -> float:
 
 
 def _labels(pred: Predictive, y: Any) -> Tensor:
-    """The classes as int64 on the CPU, checked against a prediction that is checked as well."""
+    """The classes as int64 on the CPU, after a check of both y and pred."""
     if not isinstance(pred, Categorical):
         raise TypeError(f"pred must be a Categorical, got {type(pred).__name__}; a Gaussian has rmse, crps and nlpd")
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
@@ -247,7 +267,7 @@ def _labels(pred: Predictive, y: Any) -> Tensor:
 
 
 def _targets(pred: Predictive, y: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Target, mean and total variance, (n, m) each."""
+    """The target, mean and total variance, (n, m) each, after a check of both y and pred."""
     if not isinstance(pred, Gaussian):
         raise TypeError(f"pred must be a Gaussian, got {type(pred).__name__}; a Categorical has accuracy and nlpd")
     if not isinstance(y, Tensor) or y.is_complex() or y.dtype == torch.bool:
@@ -270,7 +290,7 @@ def _scores(name: str, scores: Any) -> Tensor:
 
 
 def _in_and_out(scores_in: Tensor, scores_out: Tensor) -> tuple[Tensor, Tensor]:
-    """Truth (1 is out-of-distribution) and scores of both."""
+    """The truth, in which 1 is out-of-distribution, and the scores of both kinds of inputs."""
     both = _scores("scores_in", scores_in), _scores("scores_out", scores_out)
     return torch.arange(2).repeat_interleave(torch.tensor([len(scores) for scores in both])), torch.cat(both)
 
@@ -284,7 +304,7 @@ def _finite(name: str, values: Tensor) -> Tensor:
 
 
 def _float64(values: Tensor) -> Tensor:
-    return values.detach().cpu().double()  # in this order: not every device has float64
+    return values.detach().cpu().double()  # to the CPU first, since not every device has float64
 
 
 def _at(values: Tensor, labels: Tensor) -> Tensor:

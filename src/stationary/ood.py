@@ -14,8 +14,8 @@ from stationary.predictive import Categorical
 def energy(pred: Categorical) -> Tensor:
     """(n,) -log sum_k exp(z_k) of the mean outputs z (Liu et al., 2020; temperature 1).
 
-    Unlike the others it is not a function of the probabilities: it sees how large the outputs are, which the
-    cross-entropy loss leaves open up to a constant for all classes of an input.
+    Unlike the other scores it is not a function of the probabilities: it depends on the size of the outputs, which the
+    cross-entropy loss determines only up to a constant for all classes of an input.
     """
     return -pred.output_mean.logsumexp(-1)
 
@@ -27,22 +27,22 @@ SCORES: dict[str, Callable[[Categorical], Tensor]] = {
     "max_probability": lambda pred: doubt(pred.probs),
     "energy": energy,
 }
-OF_SPREAD = {"std", "mutual_information"}  # what the members disagree on; nothing for a single one
+OF_SPREAD = {"std", "mutual_information"}  # these are 0 where there is a single member
 
 
 def score(pred: Categorical, name: str) -> Tensor:
-    """(n,) how far out of distribution each input looks, higher is farther.
+    """(n,) how far out of distribution each input looks; a higher score is farther.
 
-    Dropout changes the outputs in proportion to the features, which are often smaller for unknown inputs: alone, "std"
-    may rank those below the known ones (on digits it does, see ``tests/test_ood.py``), and with a local activation it
-    vanishes far away, as "mutual_information" does. ``calibrate_prior`` works against both; the other scores do
-    not depend on it as much.
+    Dropout changes the outputs in proportion to the features, which are often smaller for unknown inputs. By itself,
+    "std" may therefore rank unknown inputs below known ones (on digits it does, see ``tests/test_ood.py``), and with a
+    local activation it vanishes far away, as "mutual_information" does. ``calibrate_prior`` works against both; the
+    other scores depend less on it.
 
     Args:
-        pred: the prediction.
-        name: a key of ``SCORES``. "std": of the outputs, mean over classes; "entropy": of the mean probabilities;
-            "mutual_information": entropy - expected entropy; "max_probability": 1 - the largest probability;
-            "energy": -logsumexp of the mean outputs.
+        pred: the prediction to score.
+        name: name of the score, a key of ``SCORES``: "std", the standard deviation of the outputs, mean over classes;
+            "entropy", that of the mean probabilities; "mutual_information", entropy - expected entropy;
+            "max_probability", 1 - the largest probability; "energy", -logsumexp of the mean outputs.
     """
     return _by_name(name)(pred)
 
@@ -54,15 +54,15 @@ def _by_name(name: str) -> Callable[[Categorical], Tensor]:
 
 
 class OODDetector:
-    """Accepts inputs that look like those it was fitted on.
+    """A detector that accepts inputs which look like those it was fitted on.
 
     ``OODDetector(model).fit(x_in, accept=0.95).predict(x)`` is +1 for a known kind of input, -1 for an unknown one.
 
     Args:
         model: a trained classifier, or a posterior.
-        score: a key of ``SCORES``.
-        method: how a network predicts, as for ``predict``; by default ``ExactDropout()``.
-        batch_size: inputs at a time; all at once by default.
+        score: name of the score, a key of ``SCORES``.
+        method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
+        batch_size: number of inputs in a pass; by default all go in one.
     """
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
@@ -83,9 +83,11 @@ class OODDetector:
         self.model, self.score, self.method, self.batch_size = model, score, method, batch_size
 
     def fit(self, x_in: Inputs | Batches, accept: float = 0.95) -> "OODDetector":
-        """Find the threshold: the smallest with which at least the share ``accept`` of x_in is accepted.
+        """Set the threshold to the smallest with which at least the share ``accept`` of x_in is accepted.
 
-        Take inputs that the model was not trained on: it is surer of those it was.
+        Args:
+            x_in: in-distribution inputs that the model was not trained on, since it is surer of its training inputs.
+            accept: share of x_in to accept, in (0, 1].
         """
         pred = self._predict(x_in)
         scores = score(pred, self.score)
@@ -100,11 +102,11 @@ class OODDetector:
         return self
 
     def scores(self, x: Inputs | Batches) -> Tensor:
-        """(n,) the scores, higher is farther out of distribution."""
+        """(n,) the scores; a higher score is farther out of distribution."""
         return score(self._predict(x), self.score)
 
     def predict(self, x: Inputs | Batches) -> Tensor:
-        """(n,) +1 for known, -1 for unknown (also where the score is NaN)."""
+        """(n,) +1 for a known kind of input, -1 for an unknown one, also where the score is NaN."""
         if self.threshold is None:
             raise ValueError(
                 "the detector must be fitted before it predicts; call fit(x_in) with in-distribution inputs"

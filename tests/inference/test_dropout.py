@@ -345,7 +345,7 @@ def test_dropout_that_is_not_called_is_an_error():
 def test_exact_dropout_refuses_dropout_elsewhere():
     with pytest.raises(ValueError, match="only active dropout to be before its last linear layer; use MCDropout"):
         st.predict(Residual(), torch.randn(5, 4), st.ExactDropout())
-    with pytest.raises(ValueError, match="keep_samples=True has nothing to keep"):
+    with pytest.raises(ValueError, match="keep_samples must be False for ExactDropout"):
         st.predict(small_head(2), torch.randn(5, 3).double(), st.ExactDropout(), keep_samples=True)
 
 

@@ -266,3 +266,15 @@ def test_the_constant_rate_keeps_the_factors_of_the_groups():
 
     train(mlp, classes(), training, observers=[watch])
     assert rates[0] == pytest.approx([1e-3, 0.01]) and rates[-1] == pytest.approx([1e-4, 1e-3])
+
+
+def test_a_prior_that_the_network_brought_along_is_kept():
+    trained = st.calibrate_prior(mlp(), classes()[0])
+    slow = replace(CLASSIFY, learning_rate=1e-6)
+    posterior = st.fit(st.SWAG(4, start=0.5), lambda: copy.deepcopy(trained), classes(), slow)
+    assert posterior.networks[0].head.restored_prior.known and st.predict(posterior, classes()[0]).prior_restored
+
+
+def test_a_constant_rate_does_not_go_with_one_cycle():
+    with pytest.raises(ValueError, match="learning_rate of SWAG must be None with schedule='one_cycle'"):
+        st.SWAG(learning_rate=0.1).observer(replace(CLASSIFY, schedule="one_cycle"))

@@ -144,8 +144,8 @@ def test_a_posterior_can_be_pickled(method):
 
 @each(NETWORKS)
 def test_a_data_loader_trains_and_predicts(method):
-    """In full batches and without dropout, batches train the networks that tensors do."""
-    build = lambda: st.MLP(3, 3, hidden=(8, 16), dropout=0.0).double()
+    """In full batches, batches train the networks that tensors do."""
+    build = lambda: st.MLP(3, 3, hidden=(8, 16)).double()
     x = X.double()
     training = replace(TRAINING, batch_size=None)
     loader = DataLoader(TensorDataset(x, LABELS), 60)
@@ -167,6 +167,12 @@ def test_folds_are_fits_of_their_own(method):
         torch.testing.assert_close(st.predict(posterior, X).probs, st.predict(alone, X).probs)
 
 
+@each({name: NETWORKS[name] for name in ("mc dropout", "exact dropout")})
+def test_a_network_without_dropout_is_refused_before_it_trains(method):
+    with pytest.raises(ValueError, match="model must have an active nn.Dropout"):
+        st.fit(method, lambda: nn.Linear(3, 3), (X, LABELS), replace(TRAINING, epochs=10**6))
+
+
 def test_seeds_of_folds():
     build = lambda: st.MLP(3, 3, hidden=(8,))
     folds = [(X, LABELS)] * 2
@@ -176,7 +182,7 @@ def test_seeds_of_folds():
     assert torch.equal(first[0], first[1]) and torch.equal(first[0], first[2]) and not torch.equal(first[2], first[3])
     with pytest.raises(ValueError, match=r"seeds must have one entry for each network.* got 3"):
         st.fit_folds(st.Ensemble(2), build, folds, TRAINING, seeds=[0, 1, 2])
-    with pytest.raises(ValueError, match="build and folds must be of one length, at least 1; got 1 and 2"):
+    with pytest.raises(ValueError, match=r"build must be one function, or one for each .* got 1 for 2 folds"):
         st.fit_folds(st.Point(), [build], folds, TRAINING)
 
 
@@ -252,7 +258,7 @@ def test_what_an_iterable_may_give():
     next(used)
     with pytest.raises(ValueError, match=r"at least one batch, the iterable gave none.*generator"):
         st.predict(model, used)
-    with pytest.raises(ValueError, match=r"batch_size is for a tensor.*got 7"):
+    with pytest.raises(ValueError, match=r"batch_size must be None for an iterable.*got 7"):
         st.predict(model, [X], batch_size=7)
     with pytest.raises(TypeError, match=r"iterable of batches, got tuple; of a pair .* pass x alone"):
         st.predict(model, (X, LABELS))
@@ -312,11 +318,11 @@ def test_bad_arguments():
     model = st.MLP(3, 2, hidden=(8,))
     with pytest.raises(ValueError, match="batch_size must be at least 1 or None, got 0"):
         st.predict(model, X, batch_size=0)
-    with pytest.raises(ValueError, match="method is for a network; PointPosterior already has its own"):
+    with pytest.raises(ValueError, match="method must be None for a PointPosterior, which has its own"):
         st.predict(st.Point().posterior(model), X, st.MCDropout(10))
     with pytest.raises(ValueError, match=r"model must return outputs of shape \(n, c\).*got a tensor of shape \(60,\)"):
         st.predict(nn.Sequential(model, nn.Flatten(0)), X[:30], st.Point())
-    with pytest.raises(ValueError, match="and as many in each part; got"):
+    with pytest.raises(ValueError, match="and each part of a mapping as many; got"):
         st.predict(model, {"x": X, "y": X[:3]})
 
 

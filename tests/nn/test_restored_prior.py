@@ -11,6 +11,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 import stationary as st
+from stationary.nn.running import to_device
 
 METHODS = [st.Point(), st.MCDropout(100), st.MCDropout(100, shared_masks=False), st.ExactDropout()]
 METHODS = [
@@ -141,7 +142,7 @@ def test_errors():
         st.predict(st.StationaryHead(3, 2), x, st.ExactDropout(restore_prior=True))
     with pytest.raises(ValueError, match="y_train must have one row for each of the 50 inputs, got 40"):
         st.calibrate_prior(st.StationaryHead(3, 1), x, torch.randn(40))
-    with pytest.raises(ValueError, match="y_train must have 2 columns as the model, got 1"):
+    with pytest.raises(ValueError, match="y_train must have 2 columns, as the outputs of the model; got 1"):
         st.calibrate_prior(st.StationaryHead(3, 2), x, torch.randn(50))
 
 
@@ -157,3 +158,29 @@ def test_batches_calibrate_as_tensors_do(regression):
     for data in (loader, iter([(x, y)]), [(x[:50], y[:50]), (x[50:], y[50:])]):
         found = st.calibrate_prior(model, data).head.restored_prior.state_dict()
         torch.testing.assert_close(found, whole)
+
+
+def test_the_head_keeps_the_module_that_moves_with_it():
+    """A second module would stay on the CPU when the model is on a GPU, and so would what it loads later."""
+    model = st.MLP(2, 2, hidden=(8, 8))
+    before = model.head.restored_prior
+    st.calibrate_prior(model, torch.randn(20, 2))
+    assert model.head.restored_prior is before and before.known
+
+
+class _Noted(torch.Tensor):
+    """A tensor that notes how it is moved."""
+
+    moves: list[bool]
+
+    def to(self, device, non_blocking=False):
+        self.moves.append(non_blocking)
+        return self
+
+
+@pytest.mark.parametrize(("device", "non_blocking"), [("cpu", False), ("cuda", True)])
+def test_what_goes_to_the_cpu_is_waited_for(device, non_blocking):
+    x = torch.zeros(2).as_subclass(_Noted)
+    x.moves = []
+    to_device({"x": x}, torch.device(device))
+    assert x.moves == [non_blocking]

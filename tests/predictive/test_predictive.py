@@ -133,7 +133,7 @@ def test_save_load_and_cat(family, tmp_path):
 
 def test_load_refuses_other_files(tmp_path):
     pred = st.Gaussian.from_members([Members(torch.randn(5, 4, 3))], 5)
-    with pytest.raises(ValueError, match="must hold a categorical prediction, it holds gaussian"):
+    with pytest.raises(ValueError, match="must hold a categorical prediction, got gaussian"):
         st.Categorical.load(pred.save(tmp_path / "p.npz"))
     np.savez(tmp_path / "evil.npz", probs=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):

@@ -14,7 +14,7 @@ import stationary as st
 from stationary.nn.masks import Noise
 from stationary.training import Group, train, train_folds
 from stationary.training._cuda_graph import Replayed, _Aligned, can_be_replayed
-from stationary.training._members import Members
+from stationary.training._members import Trainees
 from stationary.training.data import Rows, checked
 from stationary.training.train import _optimizer
 
@@ -153,7 +153,7 @@ def test_a_member_that_has_stopped_may_diverge_without_harm():
 def test_networks_that_need_their_own_pass_are_found():
     found = {}
     for build in (mlp, deep_dropout, learnable, batchnorm, Noisy):
-        members = Members([build(), build()], [0, 1], torch.device("cpu"), QUICK)
+        members = Trainees([build(), build()], [0, 1], torch.device("cpu"), QUICK)
         found[build.__name__] = members.run_as_one(classes()[0][:16])
     assert found == {"mlp": True, "deep_dropout": True, "learnable": True, "batchnorm": False, "Noisy": False}
 
@@ -188,7 +188,7 @@ def replay(builds, x, y, training):
     parts = [checked(*one, training.loss) for one in zip(x, y, strict=True)]
     seeds = range(training.seed, training.seed + len(x))
     networks = [build_seeded(build, seed) for build, seed in zip(builds, seeds, strict=True)]
-    members = Members(networks, seeds, torch.device("cpu"), training)
+    members = Trainees(networks, seeds, torch.device("cpu"), training)
     assert can_be_replayed(members, x[0][:16])
     steps = Replayed(members, Rows.joined(parts), 16, capture=False)
     optimizer = _optimizer(training, members.parameters)
@@ -221,7 +221,7 @@ def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
     monkeypatch.setattr("stationary.training._cuda_graph.DRAWN_BYTES", 2 * 16 * 8)
     seen = []
     parts = [checked(*classes(), "cross_entropy")]
-    members = Members([mlp()], [0], torch.device("cpu"), QUICK)
+    members = Trainees([mlp()], [0], torch.device("cpu"), QUICK)
     steps = Replayed(members, Rows.joined(parts), 16, capture=False)
     assert steps.ahead == 2
     optimizer, inner = _optimizer(QUICK, members.parameters), steps._outputs
@@ -246,7 +246,7 @@ def test_a_dropout_that_is_called_twice_is_not_replayed():
         def forward(self, x):
             return self.second(self.dropout(self.first(self.dropout(x))))
 
-    members = Members([Twice(), Twice()], [0, 1], torch.device("cpu"), QUICK)
+    members = Trainees([Twice(), Twice()], [0, 1], torch.device("cpu"), QUICK)
     assert not can_be_replayed(members, torch.zeros(4, 3))
 
 
@@ -311,7 +311,7 @@ def test_groups_scale_rate_and_decay():
         else:
             expected = before[name] + 0.5 * (step[name] - 0.1 * 0.5 * before[name])
         torch.testing.assert_close(value, expected)
-    with pytest.raises(ValueError, match="no parameter's name starts with 'tail'"):
+    with pytest.raises(ValueError, match="groups must have prefixes of parameter names, got 'tail'"):
         train(build, (x, y), replace(training, groups=(Group("tail"),)))
 
 
@@ -753,7 +753,12 @@ BAD_DATA = {
     "validation x must be finite": {"validation": (X / 0, Y)},
     "n_members must be a positive integer, got 0": {"n_members": 0},
     r"return outputs of shape \(n, c\).*got tuple": {"build": lambda: Pair()},
-    "validation_fraction=0.9 of 2 rows": {"x": X[:2], "y": Y[:2], "patience": 1, "validation_fraction": 0.9},
+    "validation_fraction must leave rows to train on, got 0.9 of 2 rows": {
+        "x": X[:2],
+        "y": Y[:2],
+        "patience": 1,
+        "validation_fraction": 0.9,
+    },
     "build must return a fresh network": {"build": lambda: SAME, "n_members": 2},
 }
 
@@ -865,8 +870,8 @@ def test_validation_may_be_batches_too():
 BAD_BATCHES = {
     "batch or the generator is used up|the iterable gave none": {"data": ((x, y) for x, y in [classes()])},
     r"data must give batches \(x, y\), got inputs without targets": {"data": [X]},
-    "patience=1 needs validation=": {"data": [(X, Y)], "patience": 1},
-    "sample_weight is for data that are tensors": {"data": [(X, Y)], "sample_weight": torch.ones(8)},
+    "validation must be given for patience=1": {"data": [(X, Y)], "patience": 1},
+    "sample_weight must be None where data are an iterable": {"data": [(X, Y)], "sample_weight": torch.ones(8)},
     r"must have a length for schedule='one_cycle'.*got map": {"data": map(tuple, [(X, Y)]), "schedule": "one_cycle"},
     r"build must make networks that return a tensor \(n, 9 or more\)": {"data": [(X, Y + 8 - Y.max())]},
 }
@@ -968,3 +973,41 @@ def test_a_graph_that_was_stopped_continues(precision, tmp_path):
     continued = train(build_uci, (x, y), training, n_members=2, checkpoint=tmp_path / "s.npz")
     for a, b in zip(continued, undisturbed, strict=True):
         assert_same(a, b, rtol=1e-5)
+
+
+def test_networks_that_differ_in_more_than_their_weights_train_alone():
+    """One network stands for all in lockstep, so its activation and its dropout must be everybody's."""
+    data = classes()
+    builds = [lambda a=a, p=p: st.MLP(3, 3, hidden=(8,), activation=a, dropout=p).double() for a, p in
+              (("matern12", 0.2), ("rbf", 0.2), ("rbf", 0.5))]  # fmt: skip
+    builds.append(lambda: st.MLP(3, 3, hidden=(9,)).double())
+    together = train_folds(builds, [data] * 4, QUICK, seeds=range(4))
+    for k, member in enumerate(together):
+        assert_same(member, train(builds[k], data, replace(QUICK, seed=k))[0])
+
+
+def test_a_checkpoint_of_lockstep_is_not_for_networks_alone(tmp_path, monkeypatch):
+    path = tmp_path / "state.npz"
+    with pytest.raises(Stopped):
+        train(mlp, classes(), QUICK, n_members=2, checkpoint=path, progress=stop_after(3))
+    monkeypatch.setattr(import_module("stationary.training.train"), "_alike", lambda _: False)
+    with pytest.raises(ValueError, match="written by networks that train in lockstep, and here they train one after"):
+        train(mlp, classes(), QUICK, n_members=2, checkpoint=path)
+
+
+def test_what_rows_of_weight_0_hold_is_never_seen():
+    """The padding of a batch repeats the last row, which may be one of them."""
+    x, y = classes()
+    weight = torch.ones(90, dtype=torch.float64)
+    weight[-1], x[-1] = 0.0, math.nan
+    rows = checked(x, y, "cross_entropy", weight)
+    steps = Replayed(Trainees([mlp()], [0], torch.device("cpu"), QUICK), rows, 16, capture=False)
+    losses = steps.train(1, _optimizer(QUICK, steps.members.parameters))
+    assert math.isfinite(losses[0])
+
+
+def test_one_cycle_needs_steps():
+    with pytest.raises(ValueError, match="warm_up must be more than one step for schedule='one_cycle', got 0.25 of 4"):
+        train(mlp, classes(), replace(FULL, epochs=4, schedule="one_cycle"))
+    with pytest.raises(ValueError, match="build must make a network with parameters"):
+        train(nn.Identity, (X, X), replace(FULL, loss="mse"))

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 MAX_HIDDEN, MAX_CLASSES = 256, 32  # beyond these the plain version's matrix products are the better tool
-SAMPLES = 128  # at a time
+SAMPLES = 128  # samples that are computed at a time
 
 
 def launch(
@@ -28,14 +28,14 @@ def launch(
     """The fields of a ``Categorical``: probs, expected log probs, member entropy, output mean, output variance.
 
     Args:
-        features: (n, hidden), float32.
-        weight, bias: of the last layer.
-        drop: dropout probability.
-        n_samples: masks.
-        shared: one mask for all inputs of a sample.
-        seed: of the masks.
-        prior: (n, c), variance of the restored prior.
-        nodes: (n_samples, c), normal points for it.
+        features: (n, hidden) input of the last layer before dropout, float32.
+        weight, bias: (c, hidden) and (c,), the parameters of the last layer.
+        drop: probability of dropping a feature.
+        n_samples: number of dropout masks to draw.
+        shared: whether all inputs share the mask of a sample.
+        seed: seed of the masks.
+        prior: (n, c) variance of the restored prior, or None without one.
+        nodes: (n_samples, c) points of the standard normal distribution by which the prior is sampled, or None.
     """
     (n, hidden), c = features.shape, len(weight)
     sums = torch.empty(4, n, c, device=features.device)
@@ -83,7 +83,7 @@ def sample(
     hw2 = _weights(h_ptr, w_ptr, row, 4 * j + 2, c, hidden, C)
     hw3 = _weights(h_ptr, w_ptr, row, 4 * j + 3, c, hidden, C)
     bias = tl.load(b_ptr + c, mask=there, other=0.0)
-    centre = tl.sum(hw0 + hw1 + hw2 + hw3, 0)  # the mean over all masks: nothing cancels about it
+    centre = tl.sum(hw0 + hw1 + hw2 + hw3, 0)  # the mean over all masks; deviations from it do not cancel
     spread = tl.zeros((CLASSES,), tl.float32)
     if PRIOR:
         spread = tl.load(prior_ptr + row * C + c, mask=there, other=0.0)

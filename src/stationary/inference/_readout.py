@@ -1,8 +1,8 @@
-"""What a dropout sample needs to run again.
+"""The part of a network that has to run again for each dropout sample.
 
-One plain pass with hooks finds it out, so any module works. If the only dropout stands before the last linear layer,
-its input and that layer are all a sample needs: a ``Readout``, with closed-form moments. Otherwise everything that ends
-before the first dropout is run once, and replayed for each sample.
+One pass with hooks finds it, so that any module works. If the only dropout is right before the last linear layer, that
+layer and its input are all that a sample needs: a ``Readout``, whose moments have a closed form. Otherwise everything
+that ends before the first dropout is run once, and its outputs are used again for each sample.
 """
 
 from collections import deque
@@ -29,11 +29,11 @@ class Readout:
     features: Tensor  # (n, hidden)
     weight: Tensor  # (c, hidden)
     bias: Tensor  # (c,)
-    drop: float
-    members: Members  # the pass without dropout
+    drop: float  # probability of dropping a feature
+    members: Members  # the outputs without dropout, as a single member
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean (n, c) and covariance (n, c, c) of the outputs over all masks, and over the restored prior.
+        """The mean (n, c) and covariance (n, c, c) of the outputs over all masks and the restored prior.
 
         E = W phi + b; Cov = p / (1 - p) W diag(phi^2) W^T + v I.
         """
@@ -55,13 +55,13 @@ def dropout_variance(features: Tensor, weight: Tensor, drop: float) -> Tensor:
 
 
 def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior: bool | None) -> Readout | None:
-    """Run the model, in eval mode, once: its readout, or None if dropout acts elsewhere too.
+    """The readout of a model, found by one pass over x, or None if dropout acts elsewhere too.
 
     Args:
-        model: any network.
+        model: any network, in eval mode.
         x: its inputs.
-        last_layer: look at the last dropout only, the others are off.
-        restore_prior: as for the methods.
+        last_layer: whether only the last dropout counts; the others are off then.
+        restore_prior: whether to add the restored prior, as for the methods.
     """
     dropouts = active_dropouts(model)
     called: list[tuple[_DropoutNd, Tensor]] = []
@@ -74,7 +74,7 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
 
     def at_linear(module: nn.Linear, args: tuple[Tensor, ...], output: Tensor) -> None:
         if called and args[0] is called[-1][1]:
-            before = output.clone() if output.is_inference() else output  # such tensors do not count their changes
+            before = output.clone() if output.is_inference() else output  # an inference tensor has no version counter
             readers.append((module, output, before))
 
     with ExitStack() as stack:
@@ -102,7 +102,13 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
 
 
 class Replay:
-    """The whole network, sample after sample; what ends before the first dropout is run for the first one only."""
+    """The whole network, once for each sample; modules that end before the first dropout run for the first sample only.
+
+    Args:
+        model: any network, in eval mode.
+        x: its inputs.
+        restore_prior: whether to add the restored prior, as for the methods.
+    """
 
     model: nn.Module
     x: Inputs
@@ -183,6 +189,12 @@ def _same(output: Tensor, before: Tensor, outputs: Tensor) -> bool:
 
 def _name(dropouts: dict[str, _DropoutNd], module: nn.Module) -> str:
     return next(name for name, m in dropouts.items() if m is module)
+
+
+def check_dropout(model: nn.Module) -> None:
+    """Raise an error if no dropout of the model drops anything."""
+    if not active_dropouts(model):
+        raise ValueError(_no_dropout(model, {}))
 
 
 def _no_dropout(model: nn.Module, dropouts: dict[str, _DropoutNd]) -> str:

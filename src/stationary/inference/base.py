@@ -1,7 +1,7 @@
 """The contract: what a method is, what a posterior promises, and how both run a network."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -11,7 +11,6 @@ from stationary.predictive import Members, P
 from stationary.training import Data, Observer, Training
 
 Networks = nn.Module | Sequence[nn.Module]
-N = TypeVar("N", bound=nn.Module)
 
 
 class Posterior(Protocol):
@@ -19,14 +18,20 @@ class Posterior(Protocol):
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
-        """The trained networks; most methods have one."""
+        """The trained networks; for most methods it is a single one."""
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        """The predictive distribution of one batch, as a ``Categorical`` or a ``Gaussian``."""
+        """The predictive distribution of one batch of inputs.
+
+        Args:
+            x: the inputs, a tensor whose first dimension is the batch, or a mapping of keyword arguments.
+            family: ``Categorical`` for a classifier, ``Gaussian`` for a regression.
+            keep_samples: whether the prediction keeps the outputs of the members.
+        """
 
 
 class Method(Protocol):
-    """A frozen dataclass: its own configuration, so it hashes and prints.
+    """How to predict with trained networks: a frozen dataclass that is its own configuration, so it hashes and prints.
 
     It says how many networks it needs, may watch them train, and makes a posterior of them once they are trained.
     ``fit`` trains them; no method trains by itself.
@@ -34,15 +39,15 @@ class Method(Protocol):
 
     @property
     def n_networks(self) -> int:
-        """How many networks one posterior needs."""
+        """The number of trained networks that one posterior needs."""
         return 1
 
-    def check(self, network: nn.Module) -> None:
-        """Raise an error if the method cannot use such a network; ``fit`` asks before it trains."""
+    def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
+        """Raise an error if the method cannot use such a network, or such weights; ``fit`` asks before it trains."""
         return
 
     def observer(self, training: Training) -> Observer | None:
-        """Somebody to be told of each epoch of one network's training; by default nobody.
+        """A function to be called after each epoch of one network's training, or None, which is the default.
 
         A method that cannot use networks trained like this raises an error here, before anything is trained.
         """
@@ -60,16 +65,16 @@ class Method(Protocol):
         """The posterior of trained networks.
 
         Args:
-            networks: the trained network, or the sequence of them that the method needs.
-            data: what they were trained on, for a method that needs it.
-            sample_weight: what the rows of the data weigh.
-            validation: data that the networks were not trained on, for a method that chooses something by them.
-            observed: the observers of the training, one for each network.
+            networks: the trained network, or a sequence of the ``n_networks`` that the method needs.
+            data: the data the networks were trained on, for a method that needs them.
+            sample_weight: the weight of each row of the data in training.
+            validation: data the networks were not trained on, for a method that chooses something by them.
+            observed: the observers of the training, one for each network, for a method that watches training.
         """
 
 
 def only_network(networks: Networks, method: Method) -> nn.Module:
-    """The one network of a method that takes one."""
+    """The network itself, also out of a sequence of one; an error for several."""
     if isinstance(networks, nn.Module):
         return networks
     if len(networks) != 1:
@@ -80,10 +85,15 @@ def only_network(networks: Networks, method: Method) -> nn.Module:
 
 
 def run(model: nn.Module, x: Inputs, restore_prior: bool | None) -> Members:
-    """One pass of a network in its present mode, as the only member: its outputs, prior and noise.
+    """One pass of a network in its present mode, as a posterior of one member: its outputs, restored prior and noise.
 
-    A network gives a tensor (n, c), an object with such a tensor as ``logits`` (Hugging Face), or for regression a
-    pair: mean and noise variance.
+    A network returns a tensor (n, c), an object with such a tensor as ``logits`` (Hugging Face), or for regression a
+    pair of tensors: the mean and the noise variance.
+
+    Args:
+        model: the network.
+        x: its inputs.
+        restore_prior: whether to add the restored prior, as for the methods.
     """
     with missing_variances(model, restore_prior) as variances:
         result = call(model, x)

@@ -14,12 +14,12 @@ from stationary.training import Data
 
 @dataclass(frozen=True)
 class Ensemble(Method):
-    """Members are networks; ``fit`` trains them in lockstep, member k with the seed ``training.seed + k``.
+    """The members of the posterior are networks; ``fit`` trains member k with the seed ``training.seed + k``.
 
     Args:
         size: number of networks that ``fit`` trains.
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
-            where ``calibrate_prior`` was called.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
+            is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
     """
 
     size: int = 5
@@ -42,7 +42,7 @@ class Ensemble(Method):
         validation: Data | None = None,
         observed: Sequence[Any] | None = None,
     ) -> "EnsemblePosterior":
-        """Wrap trained networks: a sequence of them, or an ``nn.ModuleList``."""
+        """The posterior of trained networks, given as a sequence or as an ``nn.ModuleList``."""
         if isinstance(networks, nn.Module) and not isinstance(networks, nn.ModuleList):
             raise ValueError(
                 f"Ensemble needs several trained networks, got one {type(networks).__name__}; pass a list of them to "
@@ -55,6 +55,8 @@ class Ensemble(Method):
 
 @dataclass(frozen=True)
 class EnsemblePosterior:
+    """Several trained networks, whose predictions are averaged."""
+
     method: Ensemble
     networks: tuple[nn.Module, ...]
 
@@ -62,7 +64,7 @@ class EnsemblePosterior:
         return family.from_members(self.members(x), len(self.networks), keep_samples=keep_samples)
 
     def members(self, x: Inputs) -> Iterator[Members]:
-        """The networks' outputs, one network at a time."""
+        """The outputs of the networks, one network at a time."""
         for network in self.networks:
             with evaluating(network):
                 member = run(network, x, self.method.restore_prior)

@@ -7,34 +7,39 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stationary.inference._readout import Readout, find_readout
+from stationary.inference._readout import Readout, check_dropout, find_readout
 from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Members, P, normal_nodes
 from stationary.theory import logistic
 from stationary.training import Data
 
-WIDE = 64  # more classes than this: a c x c covariance for each input would cost more than the network
+WIDE = 64  # with more classes, a c x c covariance for each input would cost more than the network
 
 
 @dataclass(frozen=True)
 class ExactDropout(Method):
     """The limit of MC dropout with infinitely many samples, deterministic, for dropout before the last linear layer.
 
-    Mean and covariance of the outputs are exact: all there is to know in regression. For two classes the
-    probability, the entropies and the mutual information are exact as well, by one-dimensional integrals (1e-12; see
-    ``stationary.theory.logistic``). For more classes the outputs are taken as Gaussian with the exact moments.
+    The mean and the covariance of the outputs are exact, and a regression needs nothing else. For two classes the
+    probability, the entropies and the mutual information are exact as well, up to an error of 1e-12 in one-dimensional
+    integrals (``stationary.theory.logistic``). For more classes the outputs are taken as Gaussian with the exact
+    moments.
 
     Args:
-        approximate: take the outputs as Gaussian for two classes too: an order of magnitude cheaper.
-        last_layer: other dropout layers are off instead of an error.
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
-            where ``calibrate_prior`` was called.
+        approximate: whether to take the outputs as Gaussian for two classes too, which is about ten times cheaper.
+        last_layer: whether to use only the dropout before the last linear layer, with the other dropout layers off. By
+            default a network with other active dropout layers is an error.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
+            is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
     """
 
     approximate: bool = False
     last_layer: bool = False
     restore_prior: bool | None = None
+
+    def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
+        check_dropout(network)
 
     def posterior(
         self,
@@ -50,12 +55,16 @@ class ExactDropout(Method):
 
 @dataclass(frozen=True)
 class ExactDropoutPosterior:
+    """One trained network, which predicts with the mean over all dropout masks."""
+
     method: ExactDropout
     networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         if keep_samples:
-            raise ValueError("keep_samples=True has nothing to keep, ExactDropout takes no samples; use MCDropout")
+            raise ValueError(
+                "keep_samples must be False for ExactDropout, which takes no samples; got True: use MCDropout"
+            )
         with evaluating(self.networks[0]):
             readout = self._readout(x)
             if family is Categorical and len(readout.weight) == 2 and not self.method.approximate:
@@ -69,7 +78,7 @@ class ExactDropoutPosterior:
             return family.from_moments(*readout.moments(), prior_restored=restored)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
-        """Exact mean (n, c) and covariance (n, c, c) of the network's outputs."""
+        """The exact mean (n, c) and covariance (n, c, c) of the network's outputs over all dropout masks."""
         with evaluating(self.networks[0]):
             return self._readout(x).moments()
 
@@ -95,7 +104,10 @@ def _two_classes(readout: Readout) -> Categorical:
 
 
 def _many_classes(readout: Readout) -> Categorical:
-    """The same Gaussian by points in the space of hidden units: W diag(phi) sqrt(p / (1 - p)) is its square root."""
+    """The expectation over the Gaussian outputs by points in the space of the hidden units.
+
+    W diag(phi) sqrt(p / (1 - p)) is a square root of the covariance, so that the covariance itself is never needed.
+    """
     weight = readout.weight * (readout.drop / (1 - readout.drop)) ** 0.5
     mean, columns, (c, hidden) = readout.members.outputs[0], readout.features.T.contiguous(), weight.shape
     nodes = normal_nodes(NODES, hidden).to(weight)

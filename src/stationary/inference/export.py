@@ -10,14 +10,14 @@ from stationary.nn.restored_prior import Head, only_head, prior_of
 
 
 def exact_predictor(model: nn.Module) -> nn.Module:
-    """A copy of the model that returns mean and standard deviation of its outputs over all dropout masks.
+    """A copy of the model that returns the mean and the standard deviation of its outputs over all dropout masks.
 
     Both are exact (``ExactDropout``), include the restored prior where the head is calibrated, and come from plain
-    layers: ``torch.onnx.export`` and ``torch.export`` take it as it is.
+    layers, so that ``torch.onnx.export`` and ``torch.export`` take the copy as it is.
 
     Args:
-        model: a trained network whose output is that of its head, such as a ``StationaryHead``. Dropout elsewhere is
-            off.
+        model: a trained network with one head, such as a ``StationaryHead``, whose output is the output of the network.
+            Other dropout layers are off.
     """
     only_head(model)
     model = deepcopy(model).eval()

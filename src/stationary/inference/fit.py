@@ -32,17 +32,21 @@ def fit(
         >>> pred = st.predict(posterior, x_new)
 
     Args:
-        method: ``Point()``, ``MCDropout(100)``, ``ExactDropout()``, ``Ensemble(5)``, ``SWAG()``, ``Laplace()``, ...
-        build: makes a fresh network, without arguments; called once for each network, under its own seed.
-        data: (x, y), two tensors, or an iterable of batches (x, y) such as a DataLoader.
+        method: how to predict with the networks: ``Point()``, ``MCDropout(100)``, ``ExactDropout()``, ``Ensemble(5)``,
+            ``SWAG()``, ``Laplace()``, ...
+        build: function without arguments that returns a fresh network; it is called once for each network, under the
+            seed of that network.
+        data: training data: two tensors (x, y), or an iterable of batches (x, y) such as a DataLoader.
         training: how the networks are trained.
-        sample_weight: (n,), what each row weighs; for data that are tensors.
-        validation: data to stop on (``training.patience``), and to choose by where a method chooses something.
-        seeds: one for each network; by default ``training.seed``, ``training.seed`` + 1, ...
-        progress: called after each epoch with its number, the training loss and the validation loss.
-        keep_diverged: keep networks whose loss is no longer finite, instead of raising an error.
-        checkpoint: a file from which a training that was stopped goes on.
-        device: where to train; by default where the tensors are, or where ``build`` puts the network.
+        sample_weight: (n,) the weight of each row in the loss, where the data are tensors; all rows weigh the same by
+            default.
+        validation: data whose loss decides when to stop (``training.patience``), and by which a method chooses where
+            it has something to choose.
+        seeds: one seed for each network; by default ``training.seed``, ``training.seed`` + 1, ...
+        progress: function that is called after each epoch with its number, the training loss and the validation loss.
+        keep_diverged: whether to keep networks whose loss is no longer finite, instead of raising an error.
+        checkpoint: path of a file that holds the state of the training; a training that was stopped continues from it.
+        device: device to train on; by default that of the tensors, or that on which ``build`` puts the network.
     """
     return fit_folds(
         method,
@@ -78,18 +82,21 @@ def fit_folds(
     The sets may be the folds of a cross-validation, or the same data several times with other seeds.
 
     Args:
-        method: one for all.
-        build: makes a fresh network; or one such function for each fold, where networks depend on their data.
-        folds: the data of each posterior.
-        training: one for all.
-        seeds: one for each network, those of a fold next to each other. By default each fold has the seeds that ``fit``
-            would give it alone.
-        sample_weight, validation, progress, keep_diverged, checkpoint, device: as for ``fit``; one for all.
+        method: how to predict with the networks, the same for all folds.
+        build: function without arguments that returns a fresh network; or one such function for each fold, where the
+            networks depend on their data.
+        folds: the training data of each posterior.
+        training: how the networks are trained, the same for all folds.
+        seeds: one seed for each network, those of a fold next to each other. By default each fold has the seeds that
+            ``fit`` would give it alone.
+        sample_weight, validation, progress, keep_diverged, checkpoint, device: as for ``fit``, the same for all folds.
     """
     n, k = method.n_networks, len(folds)
     builds = [build] * k if callable(build) else list(build)
     if not k or len(builds) != k:
-        raise ValueError(f"build and folds must be of one length, at least 1; got {len(builds)} and {k}")
+        raise ValueError(
+            f"build must be one function, or one for each of at least one fold; got {len(builds)} for {k} folds"
+        )
     seeds = list(range(training.seed, training.seed + n)) * k if seeds is None else seeds
     if len(seeds) != n * k:
         raise ValueError(
@@ -102,7 +109,7 @@ def fit_folds(
             "what it has seen is not in the file"
         )
     networks = train_folds(
-        [partial(_checked, method, each) for each in builds for _ in range(n)],
+        [partial(_checked, method, each, sample_weight) for each in builds for _ in range(n)],
         [fold for fold in folds for _ in range(n)],
         training,
         seeds=seeds,
@@ -126,7 +133,7 @@ def fit_folds(
     ]
 
 
-def _checked(method: Method, build: Build) -> nn.Module:
+def _checked(method: Method, build: Build, sample_weight: Tensor | None) -> nn.Module:
     network = build()
-    method.check(network)
+    method.check(network, sample_weight=sample_weight)
     return network

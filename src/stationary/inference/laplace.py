@@ -20,15 +20,16 @@ from stationary.training.data import is_pair
 class Laplace(Method):
     """A Gaussian over the weights of the last linear layer, from the curvature of the loss at the trained network.
 
-    The outputs are then Gaussian with known moments. laplace-torch must find the last layer: it has to be an
-    ``nn.Linear`` whose output is the model's.
+    The outputs are then Gaussian with known moments. laplace-torch finds the last layer by itself, which has to be an
+    ``nn.Linear`` whose output is the output of the model.
 
     Args:
-        structure: of the covariance: "full", "kron" or "diag".
-        prior_precision: of the weights; None takes the value of highest marginal likelihood.
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
-            where ``calibrate_prior`` was called.
-        batch_size: training inputs at a time, where the data are tensors.
+        structure: structure of the covariance of the weights: "full", "kron" (Kronecker factors) or "diag".
+        prior_precision: precision, which is 1 / variance, of the prior of the weights; None takes the value of highest
+            marginal likelihood.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
+            is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
+        batch_size: number of training inputs in a pass, where the data are tensors.
     """
 
     structure: str = "kron"
@@ -40,6 +41,15 @@ class Laplace(Method):
         if self.structure not in ("full", "kron", "diag"):
             raise ValueError(f"structure must be 'full', 'kron' or 'diag', got {self.structure!r}")
 
+    def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
+        if sample_weight is not None:
+            raise ValueError(
+                "sample_weight must be None for Laplace, whose curvature counts all rows alike; use ExactDropout, "
+                "MCDropout, Ensemble or SWAG"
+            )
+        with extra("laplace"):
+            import laplace  # noqa: F401
+
     def posterior(
         self,
         networks: Networks,
@@ -49,17 +59,17 @@ class Laplace(Method):
         validation: Data | None = None,
         observed: Sequence[Any] | None = None,
     ) -> "LaplacePosterior":
-        """Around a trained network; ``data`` is what it was trained on, class indices or floating-point targets."""
+        """The posterior around a trained network.
+
+        ``data`` are its training data; class indices mean classification, floating-point targets regression. They are
+        read several times.
+        """
         if data is None:
             raise ValueError(
-                "data must be the training data, the curvature comes from it; use Laplace().posterior(model, (x, y)) "
-                "and give predict the posterior"
+                "data must be the training data for Laplace, whose curvature comes from it, got None; pass "
+                "Laplace().posterior(model, (x, y)) to predict instead of the model"
             )
-        if sample_weight is not None:
-            raise ValueError(
-                "sample_weight must be None for Laplace, whose curvature counts all rows alike; use ExactDropout, "
-                "MCDropout, Ensemble or SWAG"
-            )
+        self.check(only_network(networks, self), sample_weight=sample_weight)
         with extra("laplace"):
             from laplace import Laplace as LaplaceTorch
         network = only_network(networks, self)
@@ -94,7 +104,10 @@ class _Passes:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in batches(self.batches, device=self.device):
             if y is None:
-                raise ValueError("data must give batches (x, y), got inputs without targets")
+                raise ValueError(
+                    "data must give batches (x, y), got inputs without targets; a DataLoader of a TensorDataset(x, y) "
+                    "gives both"
+                )
             yield x, y.reshape(len(y), -1) if y.is_floating_point() else y
 
     def __len__(self) -> int:
@@ -103,6 +116,8 @@ class _Passes:
 
 @dataclass(frozen=True)
 class LaplacePosterior:
+    """One trained network, and what laplace-torch has fitted to its last layer."""
+
     method: Laplace
     networks: tuple[nn.Module, ...]
     fitted: Any  # laplace-torch's own object
@@ -110,12 +125,13 @@ class LaplacePosterior:
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         if keep_samples:
             raise ValueError(
-                "keep_samples=True has nothing to keep, Laplace takes no samples here; use Ensemble or SWAG"
+                "keep_samples must be False for Laplace, which takes no samples here; got True: use Ensemble or SWAG"
             )
         [network] = self.networks
         with evaluating(network):
             prior = run(network, x, self.method.restore_prior).prior
-        mean, covariance = (tensor.detach() for tensor in self.fitted._glm_predictive_distribution(x))
+            with torch.enable_grad():  # which its derivatives need
+                mean, covariance = (tensor.detach() for tensor in self.fitted._glm_predictive_distribution(x))
         if prior is not None:
             covariance = covariance + torch.diag_embed(prior[0])
         return family.from_moments(mean, covariance, prior_restored=prior is not None)

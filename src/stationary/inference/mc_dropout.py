@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stationary._extras import has_triton
-from stationary.inference._readout import Readout, Replay, find_readout
+from stationary.inference._readout import Readout, Replay, check_dropout, find_readout
 from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
 from stationary.nn.running import Inputs, evaluating
@@ -18,16 +18,16 @@ from stationary.training import Data
 
 @dataclass(frozen=True)
 class MCDropout(Method):
-    """Members are random dropout masks.
+    """The members of the posterior are the network with random dropout masks.
 
     Args:
-        n_samples: number of masks to draw.
-        shared_masks: each mask is one function, the same units dropped for every input of a call (fast, smooth along
-            inputs); else every input gets masks of its own.
-        last_layer: sample only the dropout before the last linear layer; the others are off.
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
-            where ``calibrate_prior`` was called.
-        seed: of the masks; the same seed gives the same prediction.
+        n_samples: number of dropout masks to draw, at least 2.
+        shared_masks: whether a mask drops the same units for every input of a call, which is fast, and makes each
+            member a smooth function of the input. Otherwise every input gets masks of its own.
+        last_layer: whether to sample only the dropout before the last linear layer, with the other dropout layers off.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
+            is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
+        seed: seed of the masks; the same seed gives the same prediction.
     """
 
     n_samples: int = 100
@@ -37,8 +37,11 @@ class MCDropout(Method):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.n_samples < 2:
+        if not isinstance(self.n_samples, int) or self.n_samples < 2:
             raise ValueError(f"n_samples must be at least 2, got {self.n_samples!r}; use Point() for a single pass")
+
+    def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
+        check_dropout(network)
 
     def posterior(
         self,
@@ -54,6 +57,8 @@ class MCDropout(Method):
 
 @dataclass(frozen=True)
 class MCDropoutPosterior:
+    """One trained network, which predicts with random dropout masks."""
+
     method: MCDropout
     networks: tuple[nn.Module, ...]
 
@@ -67,7 +72,7 @@ class MCDropoutPosterior:
             return family.from_members(members, method.n_samples, keep_samples=keep_samples)
 
     def replayed(self, x: Inputs) -> Iterator[Members]:
-        """The samples of a network with dropout anywhere; it must be in eval mode."""
+        """The samples of a network with dropout anywhere; the network must be in eval mode."""
         method = self.method
         replay, generator = Replay(self.networks[0], x, method.restore_prior), None
 
@@ -81,13 +86,13 @@ class MCDropoutPosterior:
 
 
 def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
-    """All samples of the last layer as matrix products, in chunks that stay in cache."""
+    """All samples of the last layer as matrix products, in chunks that fit the cache."""
     features, weight = readout.features, readout.weight / (1 - readout.drop)
     (n, hidden), c = features.shape, len(weight)
     generator = torch.Generator(features.device).manual_seed(method.seed)
     columns = features.T.contiguous()
     work = n * c if method.shared_masks else n * max(c, hidden)
-    chunk = 4 * max(1, CHUNK // (4 * work))  # by fours: masks cut from 64 bits then do not depend on the chunks
+    chunk = 4 * max(1, CHUNK // (4 * work))  # a multiple of 4: masks cut from 64 bits then do not depend on the chunks
     for start in range(0, method.n_samples, chunk):
         s = min(chunk, method.n_samples - start)
         if method.shared_masks:
@@ -100,7 +105,7 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
 
 
 def has_kernel(readout: Readout) -> bool:
-    """Whether the fused kernel takes this readout: float32 on CUDA, and not too wide."""
+    """Whether the fused kernel can sample this readout: it must be float32, on CUDA, and not too wide."""
     if not (has_triton() and readout.features.is_cuda and readout.features.dtype == torch.float32):
         return False
     from stationary.inference import _dropout_triton as kernel
@@ -109,11 +114,13 @@ def has_kernel(readout: Readout) -> bool:
 
 
 def sample_fused(readout: Readout, method: MCDropout) -> Categorical:
-    """The same statistics in one launch on a GPU; its masks are other ones than the plain version's."""
+    """The statistics of all samples in one launch on a GPU; its masks differ from those of ``sample_readout``."""
     from stationary.inference import _dropout_triton as kernel
 
     prior = None if readout.members.prior is None else readout.members.prior[0].contiguous()
-    samples = method.n_samples if prior is None else max(method.n_samples, NODES)  # as the plain version
+    samples = (
+        method.n_samples if prior is None else max(method.n_samples, NODES)
+    )  # as ``Categorical.from_members`` takes them
     nodes = None if prior is None else normal_nodes(samples, len(readout.weight)).to(prior)
     return Categorical(
         *kernel.launch(

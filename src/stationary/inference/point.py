@@ -1,4 +1,4 @@
-"""The network as it is: one member, no dropout."""
+"""The network as it is: a single member, without dropout."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from stationary.training import Data
 
 @dataclass(frozen=True)
 class Point(Method):
-    """One deterministic pass; with a calibrated head its outputs have the variance of the restored prior.
+    """One deterministic pass of the network; the only variance is that of the restored prior, where it is calibrated.
 
     Args:
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
-            where ``calibrate_prior`` was called.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
+            is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
     """
 
     restore_prior: bool | None = None
@@ -37,6 +37,8 @@ class Point(Method):
 
 @dataclass(frozen=True)
 class PointPosterior:
+    """One trained network, which predicts in a single pass."""
+
     method: Point
     networks: tuple[nn.Module, ...]
 

@@ -9,7 +9,7 @@ from stationary.inference.exact_dropout import ExactDropout
 from stationary.nn.running import Batches, Inputs, batches, device_of
 from stationary.predictive import Categorical, P
 
-DEFAULT: Method = ExactDropout()  # of everything that predicts with a network: no seed, no number of samples
+DEFAULT: Method = ExactDropout()  # it needs neither a seed nor a number of samples
 
 
 @overload
@@ -46,23 +46,26 @@ def predict(
 ) -> Any:
     """The predictive distribution of a trained network or of a posterior.
 
-    ``eval`` or ``train`` mode of the model does not matter: it is run in eval mode, and left as it was.
+    The model runs in eval mode, whatever mode it is in, and is left in the mode it was in.
 
     Args:
         model: a trained network, or a posterior that ``fit`` has returned.
-        x: inputs whose first dimension is the batch; a mapping of keyword arguments (Hugging Face); or an iterable of
-            batches of either, such as a DataLoader, which go to the model's device, and whose targets are not looked
-            at. NaN and infinity are refused on the CPU; on a GPU, looking would stall it, and they come out as NaN.
-        method: for a network, how to predict: ``MCDropout(100)``, ``Point()``, ...; by default ``ExactDropout()``, the
-            mean over all dropout masks in closed form.
-        family: ``Categorical`` for a classifier, ``Gaussian`` for regression.
-        batch_size: inputs at a time where x is a tensor; all at once by default.
-        keep_samples: keep the members' outputs, O(samples n c) memory.
+        x: a tensor of inputs whose first dimension is the batch; a mapping of keyword arguments (Hugging Face); or an
+            iterable of batches of either, such as a DataLoader. The batches of an iterable are moved to the model's
+            device, and its targets are ignored. NaN and infinity are an error on the CPU; on a GPU, where looking
+            for them would stall it, the prediction of such an input is NaN.
+        method: how to predict with a network: ``MCDropout(100)``, ``Point()``, ...; by default ``ExactDropout()``, the
+            mean over all dropout masks in closed form. A posterior has its own method.
+        family: kind of the prediction: ``Categorical`` for a classifier, ``Gaussian`` for a regression.
+        batch_size: number of inputs in a pass where x is a tensor or a mapping; by default all go in one.
+        keep_samples: whether the prediction keeps the outputs of all s members, which takes O(s n c) memory.
     """
     if isinstance(model, nn.Module):
         posterior = (DEFAULT if method is None else method).posterior(model)
     elif method is not None:
-        raise ValueError(f"method is for a network; {type(model).__name__} already has its own: leave it out")
+        raise ValueError(
+            f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"
+        )
     else:
         posterior = model
     parts = batches(x, batch_size, device_of(posterior.networks[0]))

@@ -21,20 +21,21 @@ from stationary.training import Data, Training
 
 @dataclass(frozen=True)
 class SWAG(Method):
-    """Members are weights drawn from N(mean, scale (diag + D D^T / (K - 1))).
+    """The members of the posterior are networks with weights drawn from N(mean, scale (diag + D D^T / (K - 1))).
 
-    Mean and diagonal variance are those of the weights after each epoch from ``start`` on; the K columns of D are the
-    last deviations from the running mean.
+    The mean and the diagonal variance are those of the weights after each epoch from ``start`` on; the K columns of D
+    are the last deviations from the running mean.
 
     Args:
-        n_samples: number of networks to draw.
-        start: the share of the epochs after which collection starts, in (0, 1).
-        rank: K, the deviations to keep; memory is rank times the number of weights.
-        learning_rate: constant while collecting; by default training's own goes on.
-        scale: of the covariance; 1/2 is the paper's.
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data; by default
-            where ``calibrate_prior`` was called.
-        seed: of the drawn weights; the same seed gives the same prediction.
+        n_samples: number of networks to draw, at least 2.
+        start: share of the epochs after which weights are collected, in (0, 1).
+        rank: number K of deviations to keep; the memory is that of ``rank`` networks.
+        learning_rate: constant learning rate while weights are collected. By default the schedule of the training goes
+            on. It has an effect with ``schedule="steps"`` only, since "one_cycle" sets the rate at every step.
+        scale: factor on the covariance; 0.5 is the value of the paper by Maddox et al.
+        restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
+            is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
+        seed: seed of the drawn weights; the same seed gives the same prediction.
     """
 
     n_samples: int = 30
@@ -57,7 +58,7 @@ class SWAG(Method):
             if not holds:
                 raise ValueError(f"{name} must be {rule}; got {getattr(self, name)!r}")
 
-    def check(self, network: nn.Module) -> None:
+    def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
         for name, module in network.named_modules():
             if isinstance(module, _NormBase) and module.track_running_stats:
                 raise ValueError(
@@ -77,6 +78,11 @@ class SWAG(Method):
                 f"patience must be None for SWAG, which needs the whole path of training, got {training.patience!r}; "
                 "an estimator takes early_stopping=False"
             )
+        if self.learning_rate is not None and training.schedule == "one_cycle":
+            raise ValueError(
+                f"learning_rate of SWAG must be None with schedule='one_cycle', which sets the rate of each step; got "
+                f"{self.learning_rate!r}: leave it out, or use schedule='steps'"
+            )
         return Path(self.rank, first, self.learning_rate)
 
     def posterior(
@@ -95,7 +101,11 @@ class SWAG(Method):
                 "use stationary.fit(SWAG(), build, data, training), where build may return the trained network"
             )
         [path] = observed
-        network.load_state_dict(_named(network, path.mean), strict=False)
+        with torch.no_grad():
+            for (_, parameter), mean in zip(
+                network.named_parameters(), _named(network, path.mean).values(), strict=True
+            ):
+                parameter.copy_(mean)
         variance = (path.squares / path.n).clamp(min=0)
         return SWAGPosterior(self, (network,), variance, torch.stack(list(path.deviations)))
 
@@ -104,9 +114,10 @@ class Path:
     """The observer of one network's training: mean, summed squared deviations and last deviations of its weights.
 
     Args:
-        rank: how many deviations to keep.
-        first: the epoch after which weights are collected.
-        learning_rate: constant from then on, times the factor of each group of parameters; None leaves it alone.
+        rank: number of deviations to keep.
+        first: epoch after which weights are collected.
+        learning_rate: constant learning rate from then on, which is multiplied by the factor of each group of
+            parameters; None leaves the schedule alone.
     """
 
     first: int
@@ -129,7 +140,7 @@ class Path:
                 group["lr"] = self.learning_rate * group["rate"]
 
     def add(self, weights: Tensor) -> None:
-        """One more point, by Welford's update, which does not cancel."""
+        """Take in one more point of the path, by Welford's update, which loses no digits by cancellation."""
         before = weights - self.mean
         self.n += 1
         self.mean = self.mean + before / self.n
@@ -139,17 +150,19 @@ class Path:
 
 @dataclass(frozen=True)
 class SWAGPosterior:
+    """One network with the mean weights, and the Gaussian around them."""
+
     method: SWAG
     networks: tuple[nn.Module, ...]  # one, with the mean weights
-    variance: Tensor  # (p,)
-    deviations: Tensor  # (K, p)
+    variance: Tensor  # (p,), of each of the p weights
+    deviations: Tensor  # (K, p), from the running mean
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         with evaluating(self.networks[0]):
             return family.from_members(self.members(x), self.method.n_samples, keep_samples=keep_samples)
 
     def members(self, x: Inputs) -> Iterator[Members]:
-        """The samples, one at a time; the model must be in eval mode."""
+        """The outputs of the samples, one sample at a time; the network must be in eval mode."""
         for weights in self.weights():
             yield run(_With(self.networks[0], weights), x, self.method.restore_prior)
 

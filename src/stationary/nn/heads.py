@@ -7,16 +7,17 @@ from stationary.nn.restored_prior import RestoredPrior
 
 
 class StationaryHead(nn.Module):
-    """Linear, activation, dropout, linear: what turns the features of any trunk into outputs that know their limits.
+    """The end of a network: linear layer, stationary activation, dropout, linear layer.
 
-    In ``eval`` it is deterministic. The random part, dropout before the last linear layer, belongs to
-    ``stationary.predict``, which runs the trunk once and knows the mean and covariance over all masks in closed form.
+    It turns the features of any trunk into outputs whose uncertainty grows away from the data. In eval mode it is
+    deterministic. Its random part, the dropout before the last linear layer, is left to ``stationary.predict``, which
+    runs the trunk once and has the mean and the covariance over all masks in closed form.
 
     Args:
-        in_features: width of what the trunk gives.
-        out_features: classes, or regression targets.
-        hidden: units of the layer with the activation; the paper takes 50 for tables, 512 for images.
-        activation: a name of ``stationary.activation`` or any element-wise module.
+        in_features: number of features that the trunk returns.
+        out_features: number of classes or of regression targets.
+        hidden: number of units of the layer with the activation; the paper takes 50 for tables and 512 for images.
+        activation: activation of the hidden layer, as a name of ``stationary.activation`` or any element-wise module.
         dropout: probability of dropping a hidden unit, in [0, 1).
     """
 
@@ -49,14 +50,16 @@ class StationaryHead(nn.Module):
 
     @property
     def in_features(self) -> int:
+        """The number of features that the trunk returns."""
         return self.hidden.in_features
 
     @property
     def out_features(self) -> int:
+        """The number of classes or of regression targets."""
         return self.output.out_features
 
     def features(self, x: Tensor) -> Tensor:
-        """The hidden units phi(x), before dropout."""
+        """The (n, hidden) activations phi(x) of the hidden units, before dropout."""
         if x.shape[-1] != self.in_features:
             raise ValueError(
                 f"x must have {self.in_features} features in its last dimension, got shape {tuple(x.shape)}"

@@ -1,4 +1,4 @@
-"""Where a network starts: weights that keep the variance, and seeds that leave the global generators as they were."""
+"""Initialisation: weights that keep the variance, and seeds that leave the global generators as they were."""
 
 import math
 from collections.abc import Iterator
@@ -24,19 +24,21 @@ def init_stationary_(
     (1 - bias_std^2) / (fan_in E[sigma^2]) and the bias gets bias_std^2. So a stack of linear layers and activations
     initialised like this has N(0, 1) before every activation. (``nn.init.kaiming_normal_`` does this for ReLU.)
 
-    Deep stacks: each Matérn layer with a length-scale below its input std multiplies gradients by more than one;
-    use a length-scale of about 2 input_std beyond two layers.
+    In a deep stack, each Matérn layer whose length-scale is below the standard deviation of its inputs multiplies
+    gradients by more than one; with more than two such layers, take a length-scale of about 2 input_std.
 
     Args:
-        linear: the layer to initialise; its generator is torch's global one, as in ``nn.init``.
-        activation: a module of this library or its name, ``nn.ReLU``, ``nn.LeakyReLU``, ``nn.Identity`` for the first
-            layer, or any element-wise module.
-        input_std: standard deviation of what the activation sees.
+        linear: the layer to initialise; its weights are drawn from torch's global generator, as in ``nn.init``.
+        activation: the activation in front of the layer: a module of this library or its name, ``nn.ReLU``,
+            ``nn.LeakyReLU``, ``nn.Identity`` for the first layer, or any element-wise module.
+        input_std: standard deviation of the inputs of the activation.
         bias_std: standard deviation of the bias, in [0, 1).
     """
     check_finite("input_std", input_std)
     if not 0 <= bias_std < 1:
-        raise ValueError(f"bias_std must be in [0, 1), since the output variance is 1; got {bias_std!r}")
+        raise ValueError(
+            f"bias_std must be in [0, 1), since it is part of an output variance of 1; got {bias_std!r}: take 0"
+        )
     activation = activation_by_name(activation) if isinstance(activation, str) else activation
     moment = second_moment(activation, input_std)
     with torch.no_grad():
@@ -47,7 +49,7 @@ def init_stationary_(
 
 
 def second_moment(activation: nn.Module, std: float = 1.0) -> float:
-    """E[sigma(x)^2] for x ~ N(0, std^2): in closed form where there is one, else by quadrature."""
+    """E[sigma(x)^2] for x ~ N(0, std^2), in closed form where there is one, otherwise by quadrature."""
     if isinstance(activation, Matern) and activation.centered and activation.dim == 1:
         return _of_centered_matern(activation, std)
     try:

@@ -1,4 +1,4 @@
-"""Dropout with masks from outside: who drops, and with which mask, is decided by the caller, not by ``train()``."""
+"""Dropout whose masks are given by the caller, instead of being drawn in ``train()`` mode."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,19 +10,19 @@ from torch.nn.modules.dropout import _DropoutNd
 
 SELU_FLOOR = -1.7580993408473766  # where AlphaDropout puts dropped units: the lower limit of SELU
 WHOLE_DIMS = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3, nn.FeatureAlphaDropout: 1}
-ONE = 2**16
+ONE = 2**16  # the probability 1, in units of the 16 bits that masks are cut from
 
 Random: TypeAlias = "_DropoutNd | Noise"
 Draw = Callable[[Random, Tensor], Tensor]
 
 
 class Noise(nn.Module):
-    """Standard normal numbers, ``n`` for each element of x; zeros in eval mode.
+    """A module that returns ``n`` standard normal numbers for each element of x, or zeros in eval mode.
 
-    The training loop draws them from outside, as it does masks.
+    The training loop draws the numbers itself, as it draws dropout masks.
 
     Args:
-        n: how many.
+        n: number of draws for each element.
     """
 
     def __init__(self, n: int) -> None:
@@ -30,7 +30,7 @@ class Noise(nn.Module):
         self.n = n
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, *x.shape)."""
+        """The numbers, of shape (n, *x.shape)."""
         draw = torch.randn if self.training else torch.zeros
         return draw(self.n, *x.shape, dtype=x.dtype, device=x.device)
 
@@ -44,14 +44,15 @@ def active_dropouts(model: nn.Module) -> dict[str, _DropoutNd]:
 
 
 def noises(model: nn.Module) -> list[Noise]:
+    """The ``Noise`` modules of a model."""
     return [module for module in model.modules() if isinstance(module, Noise)]
 
 
 @contextmanager
 def masked(model: nn.Module, draw: Draw) -> Iterator[None]:
-    """Inside, every active dropout (itself in eval mode) multiplies by the mask that ``draw(module, x)`` returns.
+    """Inside, every active dropout multiplies by the mask that ``draw(module, x)`` returns, and every noise returns it.
 
-    A ``Noise`` returns what ``draw`` gives it.
+    The modules themselves must be in eval mode.
     """
 
     def hook(module: Random, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
@@ -65,8 +66,8 @@ def masked(model: nn.Module, draw: Draw) -> Iterator[None]:
 
 
 def apply_mask(module: _DropoutNd, x: Tensor, keep: Tensor) -> Tensor:
-    """What the module makes of x with this mask: 1 keeps, 0 drops."""
-    if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout):  # keeps mean and variance of SELU units
+    """The output of a dropout module for x with this mask, in which 1 keeps and 0 drops."""
+    if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout):  # it keeps the mean and the variance of SELU units
         scale = ((1 - module.p) * (1 + module.p * SELU_FLOOR**2)) ** -0.5
         keep = keep.to(x.dtype)
         return scale * (x * keep + SELU_FLOOR * (1 - keep - module.p))
@@ -74,7 +75,7 @@ def apply_mask(module: _DropoutNd, x: Tensor, keep: Tensor) -> Tensor:
 
 
 def mask_shape(module: _DropoutNd, x: Tensor, *, shared: bool) -> tuple[int, ...]:
-    """One number for each thing that is dropped: unit or channel, of each input or of all (``shared``)."""
+    """The shape of a mask: one number for each unit or channel of each input, or of all inputs if ``shared``."""
     shape = list(x.shape)
     if shared:
         shape[0] = 1
@@ -85,14 +86,14 @@ def mask_shape(module: _DropoutNd, x: Tensor, *, shared: bool) -> tuple[int, ...
 
 
 def draw_shape(module: Random, x: Tensor, *, shared: bool) -> tuple[int, ...]:
-    """Of what a module draws for x."""
+    """The shape of the mask or noise that a module draws for x."""
     return (module.n, *x.shape) if isinstance(module, Noise) else mask_shape(module, x, shared=shared)
 
 
 def drawn(
     module: Random, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """A mask, or noise."""
+    """A mask or noise of this shape for the module, drawn from the generator."""
     if isinstance(module, Noise):
         return torch.randn(shape, generator=generator, device=generator.device, dtype=dtype)
     return keep_mask(shape, module.p, generator, dtype)
@@ -111,5 +112,5 @@ def keep_mask(
         return (torch.rand(shape, generator=generator, device=generator.device) >= drop).to(dtype)
     n = torch.Size(shape).numel()
     bits = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    out = torch.empty(shape, dtype=dtype)  # written at once: from booleans it would take four times as long
+    out = torch.empty(shape, dtype=dtype)  # written directly: to make it of booleans would take four times as long
     return torch.lt(bits.view(torch.int16)[:n].view(shape), threshold - ONE // 2, out=out)

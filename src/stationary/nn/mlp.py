@@ -16,12 +16,12 @@ class MLP(nn.Module):
     activation in the last hidden layer only, dropout behind it.
 
     Args:
-        in_features: width of the input.
-        out_features: classes, or regression targets.
+        in_features: number of features of an input.
+        out_features: number of classes or of regression targets.
         hidden: widths of the hidden layers; the last one belongs to the head.
-        activation: of the last hidden layer, a name or a module.
-        dropout: behind the last hidden layer.
-        trunk_activation: of the other hidden layers, a name of ``stationary.activation``.
+        activation: activation of the last hidden layer, as a name of ``stationary.activation`` or a module.
+        dropout: probability of dropping a unit of the last hidden layer, in [0, 1).
+        trunk_activation: activation of the other hidden layers, as a name of ``stationary.activation``.
     """
 
     trunk: nn.Sequential

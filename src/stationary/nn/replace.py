@@ -9,20 +9,20 @@ from stationary.nn.heads import StationaryHead
 M = TypeVar("M", bound=nn.Module)
 
 CLASSIFIER_NAMES = {"classification_head", "classifier", "fc", "head", "heads", "logits_proj", "score"}
-SECOND_NAMES = {"aux_head", "classifier_distill", "dist_head", "head_dist", "heads_dist"}  # they share in the output
-MANY = 8  # names in an error message
+SECOND_NAMES = {"aux_head", "classifier_distill", "dist_head", "head_dist", "heads_dist"}  # of a second classifier
+MANY = 8  # most names that an error message lists
 
 
 def replace_head(model: M, head: nn.Module, name: str | None = None) -> M:
     """Put ``head`` in the place of the model's classifier, the linear layer that gives its outputs.
 
-    The model is modified, and returned. The trunk stays as it is; the head gets the old layer's device, dtype and
-    training mode. Where the model or its configuration counts its classes (``num_classes`` in timm, ``num_labels`` in
-    Hugging Face), the count follows the head, so that the loss of a Hugging Face model works. A second call replaces
-    the first head.
+    The model is changed in place, and returned. The trunk stays as it is; the head gets the device, dtype and training
+    mode of the old layer. Where the model or its configuration counts its classes (``num_classes`` in timm,
+    ``num_labels`` in Hugging Face), the count follows the head, so that the loss of a Hugging Face model works. A
+    second call replaces the first head.
 
-    Dropout of the model's own stays too, also right before the classifier (MobileNet, EfficientNet, BERT): it is one
-    more active dropout in front of the head. ``MCDropout(last_layer=True)`` and ``ExactDropout(last_layer=True)``
+    The model keeps its own dropout, also right before the classifier (MobileNet, EfficientNet, BERT), as one more
+    active dropout in front of the head. ``MCDropout(last_layer=True)`` and ``ExactDropout(last_layer=True)``
     leave it off. They refuse a language model that scores every token and then takes one (GPT-2, Llama): use
     ``MCDropout()`` there.
 
@@ -31,8 +31,8 @@ def replace_head(model: M, head: nn.Module, name: str | None = None) -> M:
 
     Args:
         model: any network whose classifier is an ``nn.Linear``.
-        head: a ``StationaryHead``, or any module with ``in_features``, which must be those of the old layer.
-        name: of the linear layer, with dots, as in ``model.named_modules()``: "fc", "classifier.1", "heads.head". By
+        head: the new head: a ``StationaryHead``, or any module whose ``in_features`` is that of the old layer.
+        name: dotted name of the linear layer, as in ``model.named_modules()``: "fc", "classifier.1", "heads.head". By
             default it is found by the names that torchvision, timm and Hugging Face use (classifier, fc, head, heads,
             score, ...), by timm's ``get_classifier()``, or as the last layer of an ``nn.Sequential``.
     """

@@ -4,19 +4,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stationary.nn.running import Batches, Inputs, batches, call, device_of, evaluating, outputs_of
 
-QUANTILE = 0.05  # of the training data have smaller features than the reference: v(x) = 0 for the other 95 %
-FAR = 1e6
+QUANTILE = 0.05  # share of the training data with smaller features than the reference; v(x) = 0 for the other 95 %
+FAR = 1e6  # distance at which a decaying activation must be near 0
 
 
 class Head(Protocol):
-    """Any module that says: these are my features, this is my dropout behind them, this is my linear readout.
+    """A module with features, a dropout behind them and a linear readout, such as a ``StationaryHead``.
 
-    ``forward`` passes the features through ``dropout``. ``StationaryHead`` is one.
+    ``forward`` must pass the features through ``dropout`` and then through ``output``.
     """
 
     activation: nn.Module
@@ -24,23 +25,23 @@ class Head(Protocol):
     output: nn.Linear
 
     def features(self, x: Tensor) -> Tensor:
-        """The (n, hidden) values that the readout sees, before dropout."""
+        """The (n, hidden) inputs of the readout, before dropout."""
 
 
 class RestoredPrior(nn.Module):
     """The prior variance that a finite network lacks where its features vanish, for each output.
 
-    v(x) = s^2 max(0, 1 - |phi(x)|^2 / k)^2, with s^2 the prior variance of the outputs and k the 5 % quantile of
-    |phi|^2 over the training data: zero in distribution, s^2 where no hidden unit is active. The square makes it rise
-    gently at the edge of the data, so that the few test inputs there keep their predictions.
+    It is v(x) = s^2 max(0, 1 - |phi(x)|^2 / k)^2, where s^2 is the prior variance of the outputs and k the 5 % quantile
+    of |phi|^2 over the training data: 0 in distribution, and s^2 where no hidden unit is active. The square makes it
+    rise gently at the edge of the data, so that the few test inputs there keep their predictions.
 
-    Both numbers are set by ``calibrate_prior``; until then they are None. They are buffers, so they travel with the
+    Both s^2 and k are set by ``calibrate_prior``; until then they are None. They are buffers, so they travel with the
     ``state_dict`` of the network, and a network that loads one without them forgets its own.
     """
 
-    variance: Tensor | None  # (out_features,)
-    reference: Tensor | None  # scalar
-    place: Tensor  # empty; it is on the device of the module
+    variance: Tensor | None  # s^2, (out_features,)
+    reference: Tensor | None  # k, a scalar
+    place: Tensor  # empty; it shows the device of the module
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +51,7 @@ class RestoredPrior(nn.Module):
 
     @property
     def known(self) -> bool:
-        """Whether ``calibrate_prior`` has set it."""
+        """Whether ``calibrate_prior`` has set the prior."""
         return self.variance is not None
 
     def forward(self, features: Tensor) -> Tensor:
@@ -71,24 +72,24 @@ class RestoredPrior(nn.Module):
 def calibrate_prior(
     model: nn.Module, x_train: Inputs | Batches, y_train: Tensor | None = None, *, batch_size: int | None = None
 ) -> nn.Module:
-    """Tell the model's head what "far away" means: every method of ``predict`` then restores the prior there.
+    """Measure what "far away" means for the model's head; every method of ``predict`` then restores the prior there.
 
     The features of a local activation vanish far from the data, and with them every epistemic measure: a regression
-    network becomes sure of its last bias. The infinite network it stands for keeps its prior variance. This stores
-    the two numbers that give it back (``RestoredPrior``): the 5 % quantile of the squared norm of the features over the
-    training data, and the prior variance of the outputs. For regression that is the variance of the targets; for
-    classification the variance of the trained network's logits over the data, centred over classes.
+    network becomes sure of its last bias. The infinite network it stands for keeps its prior variance. This function
+    stores the two numbers that give it back (``RestoredPrior``): the 5 % quantile of the squared norm of the features
+    over the training data, and the prior variance of the outputs. For regression that is the variance of the targets;
+    for classification it is the variance over the data of the trained network's logits, centred over classes.
 
-    "Far away" is far for the last hidden layer: a trunk that hides the distance (LayerNorm) defeats it, and it does
-    not see inputs that are odd but near. A prediction that used it says so: ``pred.prior_restored``.
+    "Far away" means far for the last hidden layer: a trunk that hides the distance, such as one with LayerNorm, defeats
+    it, and inputs that are odd but near are not recognised. ``pred.prior_restored`` says whether a prediction used it.
 
     Args:
         model: a trained network with one head, such as a ``StationaryHead``, whose activation decays (Matérn, RBF).
-        x_train: the training inputs, or a good sample of them: a tensor, a mapping, or a DataLoader of inputs or of
-            (inputs, targets), which is read once.
-        y_train: for regression the targets, floating point, (n,) or (n, m). For classification leave it out, or give
-            the class indices, which are not needed. A DataLoader brings its own.
-        batch_size: inputs at a time where x_train is a tensor; all at once by default.
+        x_train: the training inputs, or a representative sample of them: a tensor, a mapping, or a DataLoader of inputs
+            or of (inputs, targets), which is read once.
+        y_train: the targets of a regression, floating point, (n,) or (n, m). For a classification leave it out; class
+            indices are ignored. A DataLoader of (inputs, targets) has its own.
+        batch_size: number of inputs in a pass where x_train is a tensor or a mapping; by default all go in one.
 
     Returns:
         The same model; its head has two more buffers, which travel with its ``state_dict``.
@@ -96,7 +97,7 @@ def calibrate_prior(
     head = only_head(model)
     if not decays(head.activation):
         raise ValueError(
-            f"calibrate_prior needs an activation that decays on both sides, got {head.activation}: its features do "
+            f"calibrate_prior needs an activation that decays on both sides, got {head.activation}; its features do "
             "not vanish far away, so there is no prior to restore; use Matern, RBF or activation_from_kernel"
         )
     outputs, targets = [], [] if y_train is None else [y_train]
@@ -106,29 +107,33 @@ def calibrate_prior(
             if y is not None and y_train is None:
                 targets.append(y)
     variance = _prior_variance(torch.cat(outputs), torch.cat(targets) if targets else None)
-    prior = prior_of(head) or RestoredPrior()
+    prior = getattr(head, "restored_prior", None)
+    prior = prior if isinstance(prior, RestoredPrior) else RestoredPrior().to(variance.device)
     prior.variance = variance
-    reference = torch.quantile(torch.cat(norms).double(), QUANTILE).to(variance)
+    quantile = np.quantile(torch.cat(norms).double().cpu().numpy(), QUANTILE)  # torch's takes 16 million at most
+    reference = torch.as_tensor(quantile).to(variance)
     prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
     head.restored_prior = prior  # type: ignore[attr-defined]  # where it has none yet, it becomes a submodule
     return model
 
 
 def _prior_variance(outputs: Tensor, y: Tensor | None) -> Tensor:
-    """(c,) the variance of each target, or for classes the mean variance of the centred logits."""
+    """(c,) the variance of each target, or for classes the mean variance of the logits centred over classes."""
     if y is None or not y.is_floating_point():
         logits = outputs - outputs.mean(-1, keepdim=True)
         return logits.var(0, correction=0).mean().expand(outputs.shape[1]).clone()
     if len(y) != len(outputs):
-        raise ValueError(f"y_train must have one row for each of the {len(outputs)} inputs, got {len(y)}")
+        raise ValueError(f"y_train must have one row for each of the {len(outputs)} inputs, got {len(y)} rows")
     variance = y.to(outputs).reshape(len(outputs), -1).var(0, correction=0)
     if len(variance) != outputs.shape[1]:
-        raise ValueError(f"y_train must have {outputs.shape[1]} columns as the model, got {len(variance)}")
+        raise ValueError(
+            f"y_train must have {outputs.shape[1]} columns, as the outputs of the model; got {len(variance)}"
+        )
     return variance
 
 
 def _mean(result: Any) -> Any:
-    """What a network returned, without the noise variance of a regression."""
+    """The result of a network without the noise variance of a regression."""
     return result[0] if isinstance(result, tuple) and len(result) == 2 else result
 
 
@@ -136,8 +141,8 @@ def _mean(result: Any) -> Any:
 
 
 def is_head(module: nn.Module) -> TypeGuard[Head]:
-    """Whether a module keeps the protocol ``Head``."""
-    parts = module._modules  # a dictionary: this looks at every module of a network, for every prediction
+    """Whether a module has what the protocol ``Head`` asks for."""
+    parts = module._modules  # not getattr: this runs for every module of a network at every prediction
     return (
         isinstance(parts.get("output"), nn.Linear)
         and isinstance(parts.get("dropout"), nn.Dropout)
@@ -147,7 +152,7 @@ def is_head(module: nn.Module) -> TypeGuard[Head]:
 
 
 def only_head(model: nn.Module) -> Head:
-    """The model's one head."""
+    """The only head of the model; an error if it has none or several."""
     heads = [module for module in model.modules() if is_head(module)]
     if len(heads) != 1:
         raise ValueError(
@@ -168,12 +173,12 @@ def decays(activation: nn.Module) -> bool:
 
 @contextmanager
 def missing_variances(model: nn.Module, restore_prior: bool | None) -> Iterator[list[Tensor]]:
-    """Inside, each pass of the model adds the prior variance (n, c) that its outputs lack to the list.
+    """Inside, each pass of the model appends the prior variance (n, c) that its outputs lack to the list.
 
     Args:
         model: any network.
-        restore_prior: by default the prior is restored where ``calibrate_prior`` was called; True makes it an error
-            where it was not, False leaves it out.
+        restore_prior: whether to note the variance. By default it is noted where ``calibrate_prior`` was called; True
+            makes it an error where it was not, False leaves the list empty.
     """
     heads = [module for module in model.modules() if is_head(module) and prior_of(module) is not None]
     if restore_prior and not heads:
@@ -190,7 +195,7 @@ def missing_variances(model: nn.Module, restore_prior: bool | None) -> Iterator[
 
 @contextmanager
 def _noting(head: Head, note: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
-    """Inside, each pass adds ``note(features)`` to the list, for the features that reach the head's dropout."""
+    """Inside, each pass appends ``note(features)`` to the list, for the features that reach the head's dropout."""
     found: list[Tensor] = []
     handle = head.dropout.register_forward_pre_hook(lambda _, args: found.append(note(args[0])))
     try:
@@ -200,6 +205,6 @@ def _noting(head: Head, note: Callable[[Tensor], Tensor]) -> Iterator[list[Tenso
 
 
 def prior_of(head: Head) -> RestoredPrior | None:
-    """The restored prior of a head, if it is known."""
+    """The restored prior of a head, or None where it is not known."""
     prior = getattr(head, "restored_prior", None)
     return prior if isinstance(prior, RestoredPrior) and prior.known else None

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
-Batches: TypeAlias = Iterable[Any]  # of inputs, or of pairs of inputs and targets: a DataLoader
+Batches: TypeAlias = Iterable[Any]  # batches of inputs, or of pairs of inputs and targets, as of a DataLoader
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode, without gradients; afterwards every module is back in the mode it was in.
+    """Inside, the model is in eval mode, without gradients; afterwards every module is back in the mode it was in.
 
-    Compiled parts run eagerly, since what was compiled before does not see hooks.
+    Compiled parts of the model run eagerly inside, since code that was compiled before does not call hooks.
     """
     training = [module for module in model.modules() if module.training]
     if training:
@@ -32,48 +32,50 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def call(model: nn.Module, x: Inputs) -> Any:
-    """What the model returns for x; a mapping holds its keyword arguments, as in Hugging Face."""
+    """The result of the model for x; a mapping holds keyword arguments, as in Hugging Face."""
     return model(**x) if isinstance(x, Mapping) else model(x)
 
 
 def outputs_of(result: Any) -> Tensor:
-    """The outputs (n, c) in what a network returned: a tensor, or an object with that tensor as ``logits``."""
+    """The outputs (n, c) in the result of a network: a tensor, or an object with that tensor as ``logits``."""
     outputs = getattr(result, "logits", result)
     if not isinstance(outputs, Tensor) or outputs.ndim != 2:
         got = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
-            f"model must return outputs of shape (n, c), an object with them as .logits, or a pair of mean and noise "
-            f"variance; got {got}; wrap it in a module that returns (n, c)"
+            f"model must return outputs of shape (n, c), an object with them as .logits, or, for predictions only, a "
+            f"pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c)"
         )
     return outputs
 
 
 def device_of(model: nn.Module) -> torch.device | None:
-    """Where the model is: the device of its first parameter or buffer, None if it has neither."""
+    """The device of the first parameter or buffer of the model; None if it has neither."""
     tensor: Tensor | None = next(chain(model.parameters(), model.buffers()), None)
     return None if tensor is None else tensor.device
 
 
 def to_device(x: Any, device: torch.device | None) -> Any:
-    """The tensor, or every tensor of the mapping, on this device; as it is where the device is None."""
+    """The tensor, or every tensor of the mapping, on this device; unchanged where the device is None."""
     if device is None:
         return x
     if isinstance(x, Mapping):
         return {name: to_device(value, device) for name, value in x.items()}
-    return x.to(device, non_blocking=True) if isinstance(x, Tensor) else x
+    if not isinstance(x, Tensor):
+        return x
+    return x.to(device, non_blocking=device.type != "cpu")  # to the CPU, it would be read before it has arrived
 
 
 def batches(
     x: Inputs | Batches, size: int | None = None, device: torch.device | None = None
 ) -> Iterator[tuple[Any, Tensor | None]]:
-    """The inputs, and the targets where there are some, one batch at a time.
+    """The inputs and their targets, one batch at a time; the targets are None where there are none.
 
     Args:
         x: a tensor; a mapping of tensors; or an iterable of batches, which are tensors, mappings, or pairs of one of
             these and targets.
-        size: inputs at a time where x is a tensor or a mapping; by default all at once. An iterable has batches of its
-            own.
-        device: where the batches of an iterable go; a tensor stays where it is.
+        size: number of inputs in a batch where x is a tensor or a mapping; by default all are one batch. It must be
+            None for an iterable, which has batches of its own.
+        device: device to which the batches of an iterable are moved; a tensor or a mapping stays where it is.
     """
     if size is not None and size < 1:
         raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
@@ -86,7 +88,9 @@ def batches(
             "pass x alone, and two batches as a list"
         )
     if size is not None:
-        raise ValueError(f"batch_size is for a tensor, an iterable has batches of its own; got {size!r}: leave it out")
+        raise ValueError(
+            f"batch_size must be None for an iterable, which has its own batches; got {size!r}: leave it out"
+        )
     empty = True
     for batch in x:
         inputs, targets = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
@@ -110,9 +114,15 @@ def _split(x: Inputs, size: int | None) -> list[Any]:
                 f"{name} must be a tensor, got {_type(tensor)}; torch.as_tensor makes one of an array, and an iterable "
                 "must give batches that are tensors, mappings of them, or (inputs, targets)"
             )
+        if not tensor.ndim:
+            raise ValueError(
+                f"{name} must have a first dimension, that of the inputs; got a single number: use {name}[None]"
+            )
     lengths = {len(tensor) for tensor in tensors.values()}
     if len(lengths) != 1 or lengths == {0}:
-        raise ValueError(f"x must hold at least one input, and as many in each part; got {sorted(lengths)}")
+        raise ValueError(
+            f"x must hold at least one input, and each part of a mapping as many; got {sorted(lengths)} inputs"
+        )
     for name, tensor in tensors.items():
         _check_finite(name, tensor)
     parts = zip(*(tensor.split(size or len(tensor)) for tensor in tensors.values()), strict=True)

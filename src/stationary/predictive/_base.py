@@ -1,7 +1,4 @@
-"""What the two kinds of prediction share: members of a posterior, accumulated a few at a time, and files.
-
-Memory is O(n c), whatever the number of members.
-"""
+"""What the two kinds of prediction share: files, and the accumulation of members, a few at a time, in O(n c) memory."""
 
 import math
 from collections.abc import Iterable
@@ -18,17 +15,17 @@ from stationary._files import write_atomically
 
 P = TypeVar("P", bound="Predictive")
 
-NODES = 64  # points for a Gaussian in the space of outputs: half the error of 100 random samples for ten classes
-CHUNK = 2**18  # outputs at work at a time: about a core's cache
+NODES = 64  # points for a Gaussian over outputs; for ten classes the error is half that of 100 random samples
+CHUNK = 2**18  # outputs that are computed at a time: about the cache of a core
 
 
 class Members(NamedTuple):
     """Some members of a posterior at n inputs.
 
     Args:
-        outputs: (s, n, c), what the s networks put out.
-        prior: (1 or s, n, c), the variance of the restored prior, where it is on.
-        noise: (s, n, c), a regression member's own noise variance.
+        outputs: (s, n, c) outputs of the s members.
+        prior: (1 or s, n, c) variance of the restored prior; None where it is not restored.
+        noise: (s, n, c) noise variance that each member of a regression predicts; None where it predicts none.
     """
 
     outputs: Tensor
@@ -38,9 +35,12 @@ class Members(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
-    """What the two kinds share: their fields are tensors whose first dimension is the input's.
+    """A prediction for n inputs: the base of ``Categorical`` and ``Gaussian``.
 
-    ``prior_restored`` says whether the prediction has the prior variance that ``calibrate_prior`` restores.
+    Its fields are tensors whose first dimension is that of the inputs, except for ``samples``.
+
+    Args:
+        prior_restored: whether the prediction includes the prior variance that ``calibrate_prior`` restores.
     """
 
     kind: ClassVar[str]
@@ -48,19 +48,25 @@ class Predictive:
 
     @classmethod
     def from_members(cls: type[P], members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> P:
-        """Accumulate the members of a posterior, of which there are n_members in all."""
+        """The prediction of the members of a posterior.
+
+        Args:
+            members: the members, some at a time.
+            n_members: number of members in all.
+            keep_samples: whether the prediction keeps the outputs of all members.
+        """
         raise NotImplementedError
 
     @classmethod
     def from_moments(cls: type[P], mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> P:
-        """For outputs with this mean (n, c) and covariance (n, c, c)."""
+        """The prediction of outputs with this mean (n, c) and covariance (n, c, c)."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return len(next(iter(self.tensors().values())))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that are there, by name."""
+        """The fields that are tensors, by name."""
         return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
 
     def to(self: P, device: str | torch.device) -> P:
@@ -70,7 +76,7 @@ class Predictive:
 
     @classmethod
     def cat(cls: type[P], parts: list[P]) -> P:
-        """Predictions for consecutive batches as one."""
+        """The predictions of consecutive batches as one prediction."""
         if len(parts) == 1:
             return parts[0]
         tensors = [part.tensors() for part in parts]
@@ -80,7 +86,7 @@ class Predictive:
         return replace(parts[0], **joined)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a NumPy archive (.npz), whole or not at all."""
+        """Write the prediction to a NumPy archive (.npz), which is never half written, and return its path."""
         arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in self.tensors().items()}
         path = Path(path)
         arrays |= {"kind": self.kind, "prior_restored": self.prior_restored}
@@ -88,17 +94,19 @@ class Predictive:
 
     @classmethod
     def load(cls: type[P], path: str | Path) -> P:
-        """Read what ``save`` wrote."""
+        """The prediction that ``save`` wrote to this path."""
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
-        if (kind := str(arrays.pop("kind", "nothing known"))) != cls.kind:
-            raise ValueError(f"{path} must hold a {cls.kind} prediction, it holds {kind}; load it with that class")
+        if (kind := str(arrays.pop("kind", "no known kind"))) != cls.kind:
+            raise ValueError(
+                f"{path} must hold a {cls.kind} prediction, got {kind}; load it with the class of that kind"
+            )
         restored = bool(arrays.pop("prior_restored", False))
         return cls(**{name: torch.from_numpy(value) for name, value in arrays.items()}, prior_restored=restored)
 
 
 class Sums:
-    """Running sums over the first dimension."""
+    """Running sums of tensors over their first dimension."""
 
     def __init__(self) -> None:
         self.sums: list[Tensor] = []
@@ -114,7 +122,7 @@ class Sums:
 
 
 class Moments:
-    """Running mean and variance over the first dimension, about the first member so that nothing cancels."""
+    """Running mean and variance over the first dimension, taken about the first member to lose no digits."""
 
     def __init__(self) -> None:
         self.sums, self.first = Sums(), torch.empty(0)
@@ -135,8 +143,11 @@ class Moments:
 
 @lru_cache(maxsize=16)
 def normal_nodes(n: int, dim: int) -> Tensor:
-    """(n, dim) points of the standard normal distribution: scrambled Sobol points and their mirror images, whitened."""
-    with torch.inference_mode(False):  # they are kept, and may meet gradients later
+    """(n, dim) points of the standard normal distribution.
+
+    They are scrambled Sobol points and their mirror images, scaled to unit variance in each dimension.
+    """
+    with torch.inference_mode(False):  # the cache keeps them, and gradients may need them later
         half = torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(math.ceil(n / 2), dtype=torch.float64)
         points = torch.special.ndtri(half.clamp(1e-9, 1 - 1e-9))
         points = points / points.square().mean(0).sqrt()
@@ -144,10 +155,10 @@ def normal_nodes(n: int, dim: int) -> Tensor:
 
 
 def square_root(covariance: Tensor) -> Tensor:
-    """A factor of a matrix that may be singular, or by rounding a little less than that.
+    """A square root L of covariances, L L^T, which may be singular or, by rounding, slightly indefinite.
 
-    Cholesky's, with a diagonal that is raised by a few units of rounding; where that fails (products in TF32 round much
-    more) by eigenvalues, the negative ones as 0.
+    It is the Cholesky factor, with a diagonal that is raised by a few units of rounding. Where that fails, as after
+    products in TF32, which round much more, it comes from eigenvalues, with negative ones taken as 0.
     """
     scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)
     eps = 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps

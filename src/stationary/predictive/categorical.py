@@ -24,15 +24,15 @@ from stationary.theory import logistic
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Predictive):
-    """A distribution over c classes for each of n inputs, with what is left of the members that voted for it.
+    """A distribution over c classes for each of n inputs, and statistics of the members that it averages.
 
     Args:
-        probs: (n, c), the mean over members of their softmax.
-        expected_log_probs: (n, c), the mean over members of their log-softmax.
-        member_entropy: (n,), the mean over members of their entropy.
-        output_mean: (n, c), the mean over members of their outputs before the softmax.
-        output_variance: (n, c), the variance of these (population, ddof 0).
-        samples: (s, n, c), the members' outputs, if asked for with ``keep_samples``.
+        probs: (n, c) mean over members of their softmax.
+        expected_log_probs: (n, c) mean over members of their log-softmax.
+        member_entropy: (n,) mean over members of their entropy.
+        output_mean: (n, c) mean over members of their outputs before the softmax.
+        output_variance: (n, c) variance of these outputs over members (the population variance, ddof 0).
+        samples: (s, n, c) outputs of the members, where ``keep_samples=True`` asked for them.
     """
 
     kind: ClassVar[str] = "categorical"
@@ -52,25 +52,25 @@ class Categorical(Predictive):
             )
 
     def entropy(self) -> Tensor:
-        """(n,) entropy of the mean, in nats: the total uncertainty, at most log c."""
+        """(n,) entropy of the mean probabilities, in nats: the total uncertainty, at most log c."""
         return torch.special.entr(self.probs).sum(-1)
 
     def expected_entropy(self) -> Tensor:
-        """(n,) mean over members of their entropy: the uncertainty they agree on (aleatoric)."""
+        """(n,) mean over members of their entropy: the uncertainty that they agree on (aleatoric)."""
         return self.member_entropy
 
     def mutual_information(self) -> Tensor:
-        """(n,) entropy - expected entropy: how much the members disagree (epistemic)."""
+        """(n,) entropy - expected entropy: the uncertainty from members that disagree (epistemic)."""
         return (self.entropy() - self.member_entropy).clamp(min=0)
 
     def std(self) -> Tensor:
-        """(n,) standard deviation of the outputs over members, mean over classes: the paper's measure on CIFAR-10."""
+        """(n,) standard deviation of the outputs over members, averaged over classes: the paper's CIFAR-10 measure."""
         return self.output_variance.sqrt().mean(-1)
 
     def bernoulli_std(self) -> Tensor:
-        """(n,) sqrt(p (1 - p)) of two classes: the paper's measure on Banana."""
+        """(n,) sqrt(p (1 - p)) for two classes: the paper's measure on Banana."""
         if self.probs.shape[-1] != 2:
-            raise ValueError(f"bernoulli_std is for two classes, got {self.probs.shape[-1]}; use entropy() instead")
+            raise ValueError(f"bernoulli_std needs two classes, got {self.probs.shape[-1]}; use entropy() instead")
         return self.probs.prod(-1).sqrt()
 
     def confidence(self) -> Tensor:
@@ -83,7 +83,7 @@ class Categorical(Predictive):
 
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Categorical":
-        """Accumulate the members; each sees the restored prior through its own normal points, shared by all inputs."""
+        """The prediction of the members; each samples the restored prior at normal points, the same for all inputs."""
         outputs_moments, sums, samples, seen, prior = Moments(), Sums(), [], 0, None
         for outputs, prior, _ in members:
             z = at_least_float32(outputs).mT  # (s, c, n): operations over classes run along whole vectors
@@ -116,7 +116,7 @@ class Categorical(Predictive):
 
     @classmethod
     def from_moments(cls, mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> "Categorical":
-        """For Gaussian outputs: two classes by the integrals of ``logistic``, more by quasi-Monte Carlo points."""
+        """The prediction of Gaussian outputs: two classes by integrals (``logistic``), more by quasi-Monte Carlo."""
         mean, covariance = at_least_float32(mean), at_least_float32(covariance)
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         if mean.shape[-1] == 2:
@@ -141,7 +141,7 @@ class Categorical(Predictive):
         *,
         prior_restored: bool = False,
     ) -> "Categorical":
-        """For two classes whose logit difference has the given expectations."""
+        """The prediction of two classes, from expectations over the difference of their logits."""
         half = (output_mean[:, 1] - output_mean[:, 0]).double() / 2
         probs = torch.stack([1 - expected.probability, expected.probability], -1)
         log_probs = torch.stack([-half, half], -1) - expected.log_cosh[:, None]

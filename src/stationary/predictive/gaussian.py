@@ -15,10 +15,10 @@ class Gaussian(Predictive):
     """A mean and two variances for each of n inputs and m targets: the first two moments of the members' mixture.
 
     Args:
-        mean: (n, m), the mean over members.
-        epistemic_variance: (n, m), the variance between the members' means.
-        aleatoric_variance: (n, m), the mean over members of their noise variance; 0 where no noise is known.
-        samples: (s, n, m), the members' means, if asked for with ``keep_samples``.
+        mean: (n, m) mean over members of their means.
+        epistemic_variance: (n, m) variance of the members' means, and of the restored prior.
+        aleatoric_variance: (n, m) mean over members of their noise variance; 0 where no noise is known.
+        samples: (s, n, m) means of the members, where ``keep_samples=True`` asked for them.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -30,22 +30,28 @@ class Gaussian(Predictive):
 
     @property
     def variance(self) -> Tensor:
-        """(n, m), the total: epistemic + aleatoric."""
+        """(n, m) total variance: epistemic + aleatoric."""
         return self.epistemic_variance + self.aleatoric_variance
 
     def std(self) -> Tensor:
-        """(n, m), the square root of the total variance."""
+        """(n, m) square root of the total variance."""
         return self.variance.sqrt()
 
     def with_noise(self, variance: float | Tensor) -> "Gaussian":
-        """The prediction of a noisy target: ``variance`` (a number, or one for each target) is added as aleatoric."""
+        """The prediction of a noisy target.
+
+        Args:
+            variance: variance of the noise, a number or one for each target, which is added to the aleatoric variance.
+        """
         if not torch.as_tensor(variance).ge(0).all():
-            raise ValueError(f"variance must be at least 0, got {variance!r}")
+            raise ValueError(
+                f"variance must be at least 0, got {variance!r}; pass the square of the standard deviation"
+            )
         return replace(self, aleatoric_variance=self.aleatoric_variance + variance)
 
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Gaussian":
-        """Accumulate the members; their own noise and the restored prior add to the variance in closed form."""
+        """The prediction of the members; their own noise and the restored prior add to its variance in closed form."""
         means, noises, samples, prior = Moments(), Sums(), [], None
         for outputs, prior, noise in members:
             z = at_least_float32(outputs)
@@ -58,7 +64,7 @@ class Gaussian(Predictive):
 
     @classmethod
     def from_moments(cls, mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> "Gaussian":
-        """For outputs whose mean (n, m) and covariance (n, m, m) are known."""
+        """The prediction of outputs with this mean (n, m) and covariance (n, m, m)."""
         mean, covariance = at_least_float32(mean), at_least_float32(covariance)
         variance = covariance.diagonal(dim1=-2, dim2=-1).clone()
         return cls(mean, variance, torch.zeros_like(mean), prior_restored=prior_restored)

@@ -1,4 +1,4 @@
-"""A training that is stopped goes on where it was: its state after an epoch, in one file that is never half written."""
+"""The state of a training after an epoch, in a file that is never half written, from which the training continues."""
 
 import json
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from stationary._files import write_atomically
-from stationary.training._members import Best, Members, Named, load
+from stationary.training._members import Best, Trainees, Named, load
 from stationary.training.config import Training
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: tensors by name, and everything else as JSON. Nothing is pickled.
+    """The content of a file: tensors by name, and everything else as JSON. Nothing is pickled.
 
     Args:
-        about: the training, what was reported of its epochs, the optimizer's groups, the schedule's count, and what is
-            known of the best.
-        tensors: weights, the optimizer's state, generators, the best weights.
+        about: the configuration and the seeds, the reported losses of each epoch, the groups of the optimizer, the
+            count of the schedule, and the lowest validation losses.
+        tensors: the weights, the state of the optimizer, the states of the generators, and the best weights.
     """
 
     about: dict[str, Any]
@@ -33,10 +33,15 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, training: Training, seeds: Sequence[int]) -> "Checkpoint | None":
-        """What was written there, or None if nothing was.
+        """The checkpoint at this path, or None if there is no file.
+
+        Args:
+            path: path of the file.
+            training: the configuration that the checkpoint must have been written with.
+            seeds: the seeds that it must have been written with.
 
         Raises:
-            ValueError: the file belongs to a training with other settings, or cannot be read.
+            ValueError: the file belongs to a training with other settings or seeds, or cannot be read.
         """
         if not path.exists():
             return None
@@ -54,10 +59,10 @@ class Checkpoint:
         return cls(about, tensors)
 
     def load_networks(self, networks: list[nn.Module]) -> None:
-        """Give the networks, as they were built, the weights of the checkpoint.
+        """Write the weights of the checkpoint into freshly built networks.
 
         Raises:
-            ValueError: the checkpoint holds other networks.
+            ValueError: the checkpoint holds networks with other parameters.
         """
         for k, network in enumerate(networks):
             saved, own = self._part(f"network {k}: "), (*network.named_parameters(), *network.named_buffers())
@@ -70,16 +75,21 @@ class Checkpoint:
 
     @property
     def history(self) -> list[tuple[int, float, float | None]]:
-        """What was reported of each epoch so far: its number, the training loss and the validation loss."""
+        """The number, the training loss and the validation loss of each epoch so far."""
         return [(epoch, loss, watched) for epoch, loss, watched in self.about["history"]]
 
-    def load_rest(self, members: Members, optimizer: Optimizer, schedule: LRScheduler, best: Best) -> None:
-        """Bring everything else to where it was."""
+    def load_rest(self, way: str, members: Trainees, optimizer: Optimizer, schedule: LRScheduler, best: Best) -> None:
+        """Restore everything but the weights: optimizer, schedule, generators and the best weights so far."""
+        if self.about["way"] != way:
+            raise ValueError(
+                f"the checkpoint must come from a training that runs as this one does, {way}; it comes from "
+                f"{self.about['way']}: continue on the device where it was written, or delete it"
+            )
         keys = dict.fromkeys(name.split()[1] for name in self.tensors if name.startswith("optimizer "))
         state: dict[int | str, Named] = {
             int(key) if key.isdigit() else key: self._part(f"optimizer {key} state: ") for key in keys
         }
-        for common in (part for key, part in state.items() if isinstance(key, str)):  # PyTorch moves the others
+        for common in (part for key, part in state.items() if isinstance(key, str)):  # PyTorch moves the rest
             common.update({name: tensor.to(members.device) for name, tensor in common.items()})
         optimizer.load_state_dict({"state": state, "param_groups": self.about["groups"]})
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
@@ -101,18 +111,20 @@ class Checkpoint:
 def write_checkpoint(
     path: Path,
     training: Training,
+    way: str,
     history: list[tuple[int, float, float | None]],
-    members: Members,
+    members: Trainees,
     optimizer: Optimizer,
     schedule: LRScheduler,
     best: Best,
 ) -> Path:
-    """Store the state after an epoch, in place of the last."""
+    """Store the state after an epoch, in place of that of the last epoch."""
     state = optimizer.state_dict()
     identity, seeds = _identity(training, members.seeds)
     about = {
         "training": identity,
         "seeds": seeds,
+        "way": way,
         "history": history,
         "groups": state["param_groups"],
         "schedule": schedule.last_epoch,
@@ -130,18 +142,18 @@ def write_checkpoint(
 
 
 def _identity(training: Training, seeds: Sequence[int]) -> tuple[str, list[int]]:
-    """What a training that continues must have in common with the one before."""
+    """The configuration, without its seed, and the seeds: a training that continues must have the same."""
     return repr(replace(training, seed=0)), [int(seed) for seed in seeds]
 
 
 def _array(value: Tensor) -> Any:
-    """NumPy has no bfloat16; float32 holds the same number."""
+    """The values as an array; bfloat16, which NumPy lacks, becomes float32, which holds the same numbers."""
     value = value.detach().cpu()
     return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
 def _global_state(device: torch.device) -> Named:
-    """Of the generators that a network may use by itself."""
+    """The state of the global generators, which a network may draw from by itself."""
     state = {"global": torch.get_rng_state()}
     return state | ({"global cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
 

@@ -1,4 +1,4 @@
-"""Training steps of stacked networks as one CUDA graph: launched as a whole, a step costs what its arithmetic costs."""
+"""A training step of stacked networks as one CUDA graph: launched as a whole, it costs what its arithmetic costs."""
 
 import copy
 import math
@@ -11,12 +11,12 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from stationary.nn.masks import Noise, Random, apply_mask, drawn
-from stationary.training._members import Losses, Members, Named, within
+from stationary.training._members import Losses, Trainees, Named, within
 from stationary.training.data import Rows
 
-WARM_UP = 3  # steps before the capture: libraries allocate and choose kernels in the first
-DRAWN_BYTES = 2**26  # random numbers that lie ready, for each member: many steps of small masks, one of large ones
-ALIGNED = 8  # numbers of 16 bits in 16 bytes: rows of other lengths keep matrix products from the fast kernels
+WARM_UP = 3  # steps before the capture, in the first of which libraries allocate memory and choose kernels
+DRAWN_BYTES = 2**26  # of random numbers drawn ahead for each member: many steps of small masks, or one of large ones
+ALIGNED = 8  # numbers of 16 bits in 16 bytes; for rows of other lengths, matrix products use slow kernels
 
 
 class Replayed:
@@ -26,14 +26,14 @@ class Replayed:
     steps, and the number of the step. Every batch is full: the last is filled up with rows of weight 0.
 
     Args:
-        members: stacked.
-        data: on the GPU.
-        size: of a batch.
-        fused: compute linear layers with the kernels of ``_stacked_triton``, and train with their Adam.
-        capture: whether to capture; without, the same steps run one by one.
+        members: the networks to train, stacked.
+        data: the rows to train on, on the GPU.
+        size: number of rows in a batch.
+        fused: whether linear layers use the kernels of ``_stacked_triton``, and its Adam trains them.
+        capture: whether to capture the step as a graph; otherwise its operations are launched one by one.
     """
 
-    def __init__(self, members: Members, data: Rows, size: int, *, fused: bool = False, capture: bool = True) -> None:
+    def __init__(self, members: Trainees, data: Rows, size: int, *, fused: bool = False, capture: bool = True) -> None:
         k, device = len(members.models), data.x.device
         self.members, self.data, self.capture = members, data, capture
         steps = -(-data.rows.shape[1] // size)
@@ -72,7 +72,7 @@ class Replayed:
         return len(self.rows)
 
     def train(self, epoch: int, optimizer: Optimizer, after_step: object = None) -> list[float]:
-        """One epoch; the mean loss of each member. Nothing can be called after a step: it is part of the graph."""
+        """Train for one epoch, and return the mean loss of each member; ``after_step`` cannot be called in a graph."""
         steps, k, size = self.rows.shape
         rows = self.members.shuffled(self.data)
         rows = F.pad(rows, (0, steps * size - rows.shape[1]), value=-1)
@@ -83,7 +83,7 @@ class Replayed:
         self.weight.copy_(weight / totals[..., None])
         self.number.zero_()
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        if rates != self.rates:  # they are constants in the graph
+        if rates != self.rates:  # the graph holds them as constants
             self.graph, self.rates = None, rates
         for step in range(steps):
             if step % self.ahead == 0:
@@ -121,7 +121,7 @@ class Replayed:
         self.number += 1
 
     def _losses(self) -> Tensor:
-        """(K, b), those of the present step, weighted so that their sums are the members' mean losses."""
+        """(K, b) losses of the present step, weighted so that their sums are the mean losses of the members."""
         rows, y, weight = (part.index_select(0, self.number)[0] for part in (self.rows, self.y, self.weight))
         draws = [buffer.index_select(0, self.number % self.ahead)[0] for buffer in self.drawn]
         named = {f"{name}.drawn": draw for (name, _, _), draw in zip(self.calls, draws, strict=True)}
@@ -144,16 +144,16 @@ class Replayed:
             return functional_call(self.base.model, (parameters, buffers), (x,))
 
 
-def can_be_replayed(members: Members, x: Tensor) -> bool:
-    """Whether the steps of these stacked members can be captured, x being a batch of one."""
+def can_be_replayed(members: Trainees, x: Tensor) -> bool:
+    """Whether the step of these stacked members can be captured; x is a batch of one member."""
     if not members.run_as_one(x):
         return False
     names = [name for name, _, _ in members.calls(x)]
-    return len(set(names)) == len(names)  # each draws once in a pass
+    return len(set(names)) == len(names)  # each module draws once in a pass
 
 
 class _Drawn(nn.Module):
-    """A dropout with its mask, or a noise with its numbers, in a buffer."""
+    """A dropout or noise module that takes its mask or its numbers from a buffer."""
 
     drawn: Tensor
 
@@ -167,7 +167,7 @@ class _Drawn(nn.Module):
 
 
 class _Aligned(nn.Module):
-    """A linear layer in bf16, with zeros beside its weights so that every row starts at 16 bytes."""
+    """A linear layer in bf16, its weights padded with zeros so that every row starts at a multiple of 16 bytes."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype = torch.bfloat16) -> None:
         super().__init__()
@@ -176,13 +176,13 @@ class _Aligned(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         right, below = -self.in_features % ALIGNED, -self.out_features % ALIGNED
-        weight = F.pad(self.weight.to(self.dtype), (0, right, 0, below))  # in this order the gradients come out dense
+        weight = F.pad(self.weight.to(self.dtype), (0, right, 0, below))  # cast first: gradients are dense then
         bias = None if self.bias is None else F.pad(self.bias.to(self.dtype), (0, below))
         return F.linear(F.pad(x.to(self.dtype), (0, right)), weight, bias)[..., : self.out_features]
 
 
 def _prepared(losses: Losses, calls: list[tuple[str, Random, tuple[int, ...]]], fused: bool) -> Losses:
-    """A copy that takes its random numbers from buffers."""
+    """A copy of the losses whose modules take their random numbers from buffers."""
     base = copy.deepcopy(losses)
     for name, module, shape in calls:
         drawn: nn.Module = _Drawn(module)
@@ -201,7 +201,7 @@ def _align(base: Losses) -> None:
 
 
 def _lay_out_like_gradients(parameters: Named, copies: Named, loss: Callable[[], Tensor]) -> None:
-    """Store stacked parameters in the order in memory in which their gradients come, which saves a copy of these."""
+    """Store stacked parameters in the memory order of their gradients, which saves a copy of the gradients."""
     trained = {n: parameter for n, parameter in parameters.items() if parameter.requires_grad and n not in copies}
     gradients = torch.autograd.grad(loss(), list(trained.values()), allow_unused=True)
     for (name, parameter), gradient in zip(trained.items(), gradients, strict=True):

@@ -1,4 +1,4 @@
-"""An epoch of training: over rows in memory, or over the batches of an iterable. ``_cuda_graph`` has the third way."""
+"""Ways to train for an epoch: over rows in memory, or over batches of an iterable. ``_cuda_graph`` has a third way."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -9,40 +9,46 @@ from torch.optim import Optimizer
 
 from stationary.nn.init import seeded
 from stationary.nn.running import batches, call, evaluating, outputs_of
-from stationary.training._members import Members, Named
+from stationary.training._members import Trainees, Named
 from stationary.training.data import Data, Rows, checked_targets
 
 AfterStep = Callable[[], object]
 
 
 class Epochs(Protocol):
-    """A way to train: who trains, and what one epoch does."""
+    """A way to train: the members, and what they do in an epoch."""
 
-    members: Members
+    members: Trainees
 
     @property
     def copies(self) -> Named | None:
-        """Copies of parameters in half precision, which the optimizer keeps up to date, where there are some."""
+        """Copies of parameters in half precision, which the optimizer keeps up to date; None without any."""
 
     def train(self, epoch: int, optimizer: Optimizer, after_step: AfterStep) -> list[float]:
-        """Train for one epoch, the ``epoch``-th from 1; the mean loss of each member."""
+        """Train for one epoch, and return the mean loss of each member.
+
+        Args:
+            epoch: number of the epoch, from 1.
+            optimizer: optimizer of the members' parameters.
+            after_step: function to call after each step.
+        """
 
     def __len__(self) -> int:
-        """Steps in an epoch."""
+        """The number of steps in an epoch."""
 
 
 class InMemory:
     """Epochs over rows in memory, in an order that each member's generator draws.
 
     Args:
-        members: who trains.
-        data: on their device.
-        size: of a batch; None for all rows.
+        members: the networks to train.
+        data: the rows to train on, on the device of the members.
+        size: number of rows in a batch; None for all.
     """
 
     copies = None
 
-    def __init__(self, members: Members, data: Rows, size: int | None) -> None:
+    def __init__(self, members: Trainees, data: Rows, size: int | None) -> None:
         self.members, self.data, self.size = members, data, size or data.rows.shape[1]
 
     def __len__(self) -> int:
@@ -61,13 +67,13 @@ class Streamed:
     the epoch, from 0, so that a training that is continued sees the batches that it would have seen.
 
     Args:
-        members: the network, not stacked.
-        data: batches (x, y), which go to its device.
+        members: the network to train, not stacked.
+        data: iterable of batches (x, y), which are moved to the device of the network.
     """
 
     copies = None
 
-    def __init__(self, members: Members, data: Data) -> None:
+    def __init__(self, members: Trainees, data: Data) -> None:
         self.members, self.data, self.seen = members, data, False
 
     def __len__(self) -> int:
@@ -88,13 +94,12 @@ class Streamed:
         for x, y, weight in streamed(self.members, self.data):
             if not self.seen:
                 check_outputs(self.members, x, y)
-                self.members.set_mode(training=True)
                 self.seen = True
             yield x, y, weight
 
 
 def _epoch(
-    members: Members, parts: Iterator[tuple[Any, Tensor, Tensor]], optimizer: Optimizer, after_step: AfterStep
+    members: Trainees, parts: Iterator[tuple[Any, Tensor, Tensor]], optimizer: Optimizer, after_step: AfterStep
 ) -> list[float]:
     members.set_mode(training=True)
     sums = []
@@ -108,8 +113,8 @@ def _epoch(
     return _mean(sums)
 
 
-def evaluate(members: Members, data: Rows | Data, size: int | None) -> list[float]:
-    """The mean loss of each member on validation data, without dropout."""
+def evaluate(members: Trainees, data: Rows | Data, size: int | None) -> list[float]:
+    """The mean loss of each member on validation data, without dropout, in batches of this size (None for all rows)."""
     members.set_mode(training=False)
     if isinstance(data, Rows):
         parts = _parts(members, data, data.rows, size or data.rows.shape[1])
@@ -119,15 +124,15 @@ def evaluate(members: Members, data: Rows | Data, size: int | None) -> list[floa
         return _mean([members.sums(*part, dropout=False) for part in parts])
 
 
-def _parts(members: Members, data: Rows, rows: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Batches of the rows, (K, b, ...); of one network that is not stacked, (b, ...)."""
+def _parts(members: Trainees, data: Rows, rows: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Batches x, y and weight of the rows: (K, b, ...) for stacked members, (b, ...) for a network by itself."""
     for batch in rows.split(size, dim=1):
         mine = batch.expand(len(members.models), -1) if members.stacked else batch[0]
         yield data.x[mine], data.y[mine], data.weights(mine)
 
 
-def streamed(members: Members, data: Data, name: str = "") -> Iterator[tuple[Any, Tensor, Tensor]]:
-    """The batches of an iterable on the members' device, each row with the weight 1."""
+def streamed(members: Trainees, data: Data, name: str = "") -> Iterator[tuple[Any, Tensor, Tensor]]:
+    """Batches x, y and weight of an iterable, on the device of the members; each row has the weight 1."""
     for x, y in batches(data, device=members.device):
         if y is None:
             raise ValueError(
@@ -138,8 +143,8 @@ def streamed(members: Members, data: Data, name: str = "") -> Iterator[tuple[Any
         yield x, y, torch.ones(len(y), device=y.device)
 
 
-def check_outputs(members: Members, x: Any, y: Tensor) -> None:
-    """Raise unless what the networks return for x suits the targets y."""
+def check_outputs(members: Trainees, x: Any, y: Tensor) -> None:
+    """Raise an error unless the outputs of the networks for x have the columns that the targets y need."""
     loss = members.losses.loss
     if loss == "own":
         return
@@ -151,7 +156,7 @@ def check_outputs(members: Members, x: Any, y: Tensor) -> None:
         raise ValueError(
             f"build must make networks that return a tensor (n, {width}{' or more' if classes else ''}), one column "
             f"for each {'class' if classes else 'target'} in y; got a tensor {tuple(outputs.shape)} for {len(outputs)} "
-            "inputs"
+            "inputs: give the last layer as many outputs"
         )
 
 

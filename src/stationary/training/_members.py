@@ -20,7 +20,12 @@ Named: TypeAlias = dict[str, Tensor]
 
 
 class Losses(nn.Module):
-    """A network with its loss: (n, ...) inputs and their targets to (n,)."""
+    """A network together with its loss: inputs (n, ...) and their targets give the losses (n,).
+
+    Args:
+        model: the network.
+        training: the configuration, which names the loss, its label smoothing and the precision.
+    """
 
     def __init__(self, model: nn.Module, training: Training) -> None:
         super().__init__()
@@ -45,16 +50,16 @@ class Losses(nn.Module):
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
-class Members:
+class Trainees:
     """The networks in training.
 
     Args:
-        models: the networks; they come back with the trained weights.
-        seeds: one for each, of the order of its data and of its masks.
-        device: where they are.
-        training: the configuration.
-        stacked: whether they run as one, by copies of their parameters with one more dimension in front; else there is
-            one network, and its own parameters train.
+        models: the networks; ``finished`` writes the trained weights into them.
+        seeds: one seed for each network, of the order of its data and of its masks.
+        device: device the networks are on.
+        training: the configuration of the training.
+        stacked: whether the networks run as one, with copies of their parameters stacked along a new first dimension.
+            Otherwise there is a single network, whose own parameters are trained.
     """
 
     def __init__(
@@ -78,12 +83,13 @@ class Members:
     # Data
 
     def hold_out(self, data: Rows, fraction: float) -> tuple[Rows, Rows]:
-        """The data in two: for training, and a random fraction for validation, another for each member."""
+        """The data in two parts: for training, and for validation a random fraction, which each member draws itself."""
         n = data.rows.shape[1]
         held_out = max(1, round(fraction * n))
         if held_out == n:
             raise ValueError(
-                f"validation_fraction={fraction} of {n} rows leaves none to train on; pass validation=(x, y) instead"
+                f"validation_fraction must leave rows to train on, got {fraction} of {n} rows; lower it, or pass "
+                "validation=(x, y)"
             )
         rows = self.shuffled(data)
         return (
@@ -105,8 +111,9 @@ class Members:
         """The weighted losses and the weights, summed over one batch of each member: (K,) each.
 
         Args:
-            x, y, weight: of all members, (K, b, ...), where they are stacked; else of the one network, (b, ...).
-            dropout: whether masks are drawn.
+            x, y, weight: inputs, targets and weights of the batch: (K, b, ...) for stacked members, (b, ...) for a
+                network by itself.
+            dropout: whether to draw dropout masks.
         """
         if self.stacked:
             losses = vmap(self._member)(self.parameters, self.buffers, x, y, self.draws(x[0]) if dropout else [])
@@ -126,11 +133,11 @@ class Members:
         return drawn(module, draw_shape(module, x, shared=False), self.masks[0])
 
     def draws(self, x: Tensor) -> list[Tensor]:
-        """Masks and noise of all members for one batch, in the order of the calls."""
+        """Masks and noise of all members for one batch, in the order in which the modules use them."""
         return [torch.stack([drawn(m, shape, generator) for generator in self.masks]) for _, m, shape in self.calls(x)]
 
     def calls(self, x: Tensor) -> list[tuple[str, Random, tuple[int, ...]]]:
-        """Who draws, and which shape, in a pass over one member's batch: found by a pass, once for each shape."""
+        """The name of each module that draws in a pass over one member's batch, the module, and the shape it draws."""
         if x.shape not in self.found:
             names = {module: name for name, module in self.models[0].named_modules()}
             found = self.found[x.shape] = []
@@ -144,7 +151,7 @@ class Members:
         return self.found[x.shape]
 
     def _targets(self, x: Tensor) -> Tensor:
-        """Something of the form of y."""
+        """Zeros that can stand for the targets of x in a trial pass."""
         if self.losses.loss == "mse":
             return x.new_zeros(1, 1)
         return torch.zeros(len(x), dtype=torch.long, device=x.device)
@@ -160,34 +167,40 @@ class Members:
             with torch.no_grad():
                 y = self._targets(x)
                 vmap(self._member)(self.parameters, self.buffers, x.expand(k, *x.shape), y.expand(k, *y.shape), [])
-        except RuntimeError:  # random numbers, control flow that depends on data, memory
+        except RuntimeError:  # what vmap cannot do: random numbers, control flow that depends on data, too much memory
             return False
         return all(torch.equal(buffer, before[name]) for name, buffer in self.buffers.items())
 
     def set_mode(self, *, training: bool) -> None:
+        """Put the networks in train or eval mode, except for modules that draw, which stay in eval mode."""
         for model in self.models:
             model.train(training)
             for module in (*active_dropouts(model).values(), *noises(model)):
-                module.eval()  # its masks come from outside
+                module.eval()  # its masks or numbers are given by hooks
 
     def state(self, k: int) -> Named:
-        """Parameters and buffers of member k, live."""
+        """The parameters and buffers of member k by name, not copied."""
         state = self.parameters | self.buffers
         return {name: value[k] for name, value in state.items()} if self.stacked else state
 
     def parameters_of(self, k: int) -> Named:
-        """The parameters of member k, live."""
+        """The parameters of member k by name, not copied."""
         return {name: value[k] for name, value in self.parameters.items()} if self.stacked else self.parameters
 
     def finished(self, states: list[Named]) -> list[nn.Module]:
-        """The networks with these parameters and buffers; where they are empty, with the present ones."""
+        """The networks with these parameters and buffers, in eval mode; an empty state means the present one."""
         for k, model in enumerate(self.models):
             load(model, states[k] or self.state(k))
         return [model.eval() for model in self.models]
 
 
 class Best:
-    """The state of each member at its lowest validation loss, until it runs out of patience."""
+    """The state of each member at its lowest validation loss, and which members still train.
+
+    Args:
+        n_members: number of members.
+        patience: number of epochs without a lower validation loss after which a member stops; None for never.
+    """
 
     def __init__(self, n_members: int, patience: int | None) -> None:
         self.patience, self.running = patience, list(range(n_members))
@@ -195,10 +208,11 @@ class Best:
         self.states: list[Named] = [{}] * n_members
 
     def mean_of_running(self, losses: list[float] | None) -> float | None:
+        """The mean loss of the members that still train; None for None."""
         return None if losses is None else fmean(losses[k] for k in self.running)
 
-    def update(self, losses: list[float], members: Members) -> bool:
-        """Note an epoch's validation losses; whether any member goes on."""
+    def update(self, losses: list[float], members: Trainees) -> bool:
+        """Take in the validation losses of an epoch, and return whether any member still trains."""
         if self.patience is None:
             return True
         for k in self.running:
@@ -216,14 +230,14 @@ def _state(model: nn.Module) -> tuple[Named, Named]:
 
 @torch.no_grad()
 def load(model: nn.Module, state: Named) -> None:
-    """Write parameters and buffers into the model, where they are."""
+    """Copy these parameters and buffers into those of the model."""
     parameters, buffers = _state(model)
     for name, value in (parameters | buffers).items():
         value.copy_(state[name])
 
 
 def within(state: Named) -> Named:
-    """By the names that parameters and buffers have in ``Losses``."""
+    """The same state under the names that parameters and buffers have in ``Losses``."""
     return {f"model.{name}": value for name, value in state.items()}
 
 

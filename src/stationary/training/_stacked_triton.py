@@ -25,14 +25,14 @@ from stationary.activations.modules import MaternTwin, twin_of
 HALF = torch.bfloat16
 ALIGNED = 8  # numbers of 16 bits in 16 bytes
 BLOCK = 1024
-ROWS, COLUMNS = 128, 32  # of a tile in the backward pass of a layer
+ROWS, COLUMNS = 128, 32  # size of a tile in the backward pass of a layer
 MAX_CLASSES = 1024
 BETA1, BETA2, EPS = tl.constexpr(0.9), tl.constexpr(0.999), tl.constexpr(1e-8)  # as torch.optim.Adam
 LOG_BETA1, LOG_BETA2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
 
 
 def fuse(model: nn.Module) -> list[str]:
-    """Put these layers and activations in the place of plain ones; the names of the linear layers."""
+    """Replace plain layers and activations by those of this file, and return the names of the linear layers."""
     for module in [module for module in model.modules() if type(module) is nn.Sequential]:
         for i, (layer, after) in enumerate(pairwise(module)):
             if _is_plain(layer) and type(after) is nn.ReLU:
@@ -46,7 +46,7 @@ def fuse(model: nn.Module) -> list[str]:
 
 
 def half_copy(weight: Tensor) -> Tensor:
-    """Of stacked weights (K, out, in), with both widths padded to multiples of 8."""
+    """A copy in bf16 of stacked weights (K, out, in), with both widths padded to multiples of 8."""
     _, n_out, n_in = weight.shape
     return F.pad(weight.detach(), (0, -n_in % ALIGNED, 0, -n_out % ALIGNED)).to(HALF).requires_grad_()
 
@@ -62,8 +62,8 @@ class Linear(nn.Module):
     """A linear layer with a bias.
 
     Args:
-        linear: the plain one.
-        relu: whether a ReLU follows it.
+        linear: the plain layer, whose parameters it takes.
+        relu: whether it includes the ReLU that follows.
     """
 
     def __init__(self, linear: nn.Linear, relu: bool) -> None:
@@ -77,7 +77,11 @@ class Linear(nn.Module):
 
 
 class Activation(nn.Module):
-    """A Matérn or RBF activation with fixed parameters."""
+    """A Matérn or RBF activation with fixed parameters.
+
+    Args:
+        twin: the hand-written version of the activation.
+    """
 
     def __init__(self, twin: MaternTwin) -> None:
         super().__init__()
@@ -91,7 +95,7 @@ class Dropout(nn.Module):
     """Dropout with its mask in the buffer ``drawn``.
 
     Args:
-        p: the probability of a 0 in the mask.
+        p: probability of dropping a unit, which is a 0 in the mask.
     """
 
     drawn: Tensor
@@ -106,7 +110,7 @@ class Dropout(nn.Module):
 
 
 def _vmapped(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
-    """A function of stacked tensors as one of a network's own, for use inside ``vmap``."""
+    """A function of the tensors of one network, for use inside ``vmap``, made of one of stacked tensors."""
 
     class Vmapped(torch.autograd.Function):
         @staticmethod
@@ -126,7 +130,7 @@ def _vmapped(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
 
 
 class _Linear(torch.autograd.Function):
-    """x (K, b, in), weight (K, out8, in8), bias (K, out) to (K, b, out)."""
+    """From x (K, b, in), weight (K, out8, in8) and bias (K, out) to (K, b, out); 8 means padded to a multiple of 8."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
@@ -199,7 +203,7 @@ _linear, _activation, _dropout = map(_vmapped, (_Linear, _Activation, _Dropout))
 
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
-    """(K, b) from outputs (K, b, c) and classes (K, b); outside of ``vmap``."""
+    """The losses (K, b) of outputs (K, b, c) and classes (K, b); to be called outside of ``vmap``."""
     if outputs.shape[-1] > MAX_CLASSES:
         return F.cross_entropy(outputs.float().movedim(-1, 1), y, reduction="none")
     return _CrossEntropy.apply(outputs, y)
@@ -215,7 +219,10 @@ def _times_mask(x: Tensor, keep: Tensor, scale: float) -> Tensor:
 
 
 def _padded(x: Tensor, width: int | None = None) -> Tensor:
-    """(K, b, width) in bf16, contiguous: what a function here returned is so already, behind the part that it shows."""
+    """x padded to (K, b, width), in bf16 and contiguous.
+
+    What a function of this file returned is a view of such a tensor already, and is not copied.
+    """
     k, b, n = x.shape
     width = width or n + -n % ALIGNED
     same_rows = x.dtype == HALF and x.stride() == (b * width, width, 1)
@@ -238,7 +245,7 @@ def _add_bias(y_ptr, bias_ptr, rows, n_out, eighth, RELU: tl.constexpr, BLOCK: t
     bias = tl.load(bias_ptr + row // rows * n_out + column, mask=column < n_out, other=0.0)
     y = tl.load(at, mask=column < width).to(tl.float32) + bias
     if RELU:
-        y = tl.where(y <= 0, 0.0, y)  # NaN stays
+        y = tl.where(y <= 0, 0.0, y)  # a NaN stays a NaN
     tl.store(at, y, mask=column < width)
 
 
@@ -292,8 +299,8 @@ class Adam(Optimizer):
     """Adam for float32 parameters, some of which have a bf16 copy that is the one in use.
 
     Args:
-        groups: of parameters, with "lr" and "weight_decay".
-        copies: of ``half_copy``, by parameter; gradients are theirs.
+        groups: groups of parameters, each with its "lr" and "weight_decay".
+        copies: the ``half_copy`` of some parameters, by parameter; the copy has the gradient.
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], copies: dict[Tensor, Tensor]) -> None:
@@ -340,7 +347,7 @@ def _adam(
     size, padded_size, columns, padded_columns, rate, decay,
     COPIED: tl.constexpr, WIDER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Elements of one member; in its copy and its gradient there may be more rows, and longer ones (WIDER)."""
+    """Update elements of one member; its copy and its gradient may have more rows, and longer ones (WIDER)."""
     member = tl.program_id(1).to(tl.int64)
     offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside, at, to = offset < size, member * size + offset, offset

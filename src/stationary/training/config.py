@@ -1,4 +1,4 @@
-"""How a network is trained."""
+"""The configuration of a training."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class Group:
     """Parameters with a learning rate and a weight decay of their own.
 
     Args:
-        prefix: what the names of these parameters start with.
+        prefix: prefix of the names of these parameters, such as "head.".
         rate: factor on the learning rate for these parameters.
         decay: factor on the weight decay for these parameters.
     """
@@ -26,26 +26,29 @@ class Training:
     """How a network is trained.
 
     Args:
-        loss: "cross_entropy" (targets are class indices), "mse", or "own": the network has a method
-            ``losses(x, y) -> (n,)``.
-        epochs: passes over the data, at most.
-        batch_size: None for full batches; a smaller last batch is kept.
+        loss: loss to minimise: "cross_entropy", with class indices as targets; "mse", the mean squared error; or "own",
+            which calls the network's own method ``losses(x, y)``, which returns the (n,) losses of a batch.
+        epochs: largest number of passes over the data; ``patience`` may end the training earlier.
+        batch_size: number of rows in a step, or None for all; the last batch of an epoch may be smaller.
         optimizer: "adam", "adamw" or "sgd".
-        learning_rate: at the start.
-        momentum, nesterov: of SGD; Adam has its own.
-        weight_decay: times the weights is added to the gradient; "adamw" takes its own step instead, of the learning
-            rate times the weight decay times the weights.
-        groups: parameters that learn otherwise; a parameter belongs to the first group that names it.
-        label_smoothing: share of the cross entropy that goes to all classes alike.
-        schedule: of the learning rate: "steps" divides it by 10 at the milestones; "one_cycle" raises it from a small
-            value to ``learning_rate`` and lowers it to almost 0 (Smith and Topin, 2018).
-        milestones: after so many epochs the learning rate is divided by 10.
+        learning_rate: learning rate at the start for the schedule "steps", and the highest one for "one_cycle".
+        momentum: momentum of SGD; it has no effect on the other optimizers.
+        nesterov: whether SGD uses Nesterov's momentum.
+        weight_decay: factor with which the weights are added to their gradient. With "adamw" the weights shrink by the
+            learning rate times this factor at each step instead.
+        groups: groups of parameters with a learning rate and a weight decay of their own; a parameter belongs to the
+            first group whose prefix its name has.
+        label_smoothing: share of each target's probability that is spread evenly over all classes, in [0, 1).
+        schedule: schedule of the learning rate: "steps" divides it by 10 at the milestones; "one_cycle" raises it from
+            a small value to ``learning_rate`` and lowers it to almost 0 (Smith and Topin, 2018).
+        milestones: numbers of epochs after which the schedule "steps" divides the learning rate by 10.
         warm_up: share of all steps after which "one_cycle" has reached ``learning_rate``.
-        patience: stop a member after so many epochs without a lower validation loss, and go back to its best weights.
-        validation_fraction: of the data, held out for ``patience`` when no validation data are given.
-        precision: "float32", or "bfloat16": linear layers and convolutions compute in 16 bits (autocast), weights stay
-            in 32.
-        seed: of initialisation, order and masks; member k uses seed + k.
+        patience: number of epochs without a lower validation loss after which a network stops and goes back to its best
+            weights; None trains for all epochs.
+        validation_fraction: share of the data that is held out for ``patience`` when no validation data are given.
+        precision: "float32", or "bfloat16", where linear layers and convolutions compute in 16 bits (autocast) and the
+            weights stay in 32.
+        seed: seed of the initialisation, of the order of the data and of the dropout masks; network k uses seed + k.
     """
 
     loss: str = "cross_entropy"

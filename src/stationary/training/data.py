@@ -18,13 +18,14 @@ def is_pair(data: object) -> TypeGuard[Pair]:
 
 
 class Rows(NamedTuple):
-    """What members train on: some rows of x and y each.
+    """The rows of x and y that each of K members trains on.
 
     Args:
-        x, y: (n, ...), of all members together.
-        weight: (n,).
-        rows: (1 or K, n'), those that each member sees; -1 where a member has fewer.
-        counts: 1 or K, how many.
+        x, y: (n, ...) inputs and targets of all members together.
+        weight: (n,) weight of each row in the loss.
+        rows: (1 or K, n') indices of the rows that each member sees, one line for all or one for each; -1 fills up the
+            line of a member that has fewer.
+        counts: number of rows of each member, 1 or K numbers.
     """
 
     x: Tensor
@@ -35,7 +36,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence["Rows"]) -> "Rows":
-        """The data of several members, of one row of ``rows`` each; what members share is there once."""
+        """The data of several members as one; what members share is stored once."""
         n = max(part.rows.shape[1] for part in parts)
         unique = {id(part): part for part in parts}
         starts = dict(zip(unique, accumulate((len(part.x) for part in unique.values()), initial=0), strict=False))
@@ -44,24 +45,32 @@ class Rows(NamedTuple):
         return cls(x, y, weight, torch.cat(rows), tuple(part.counts[0] for part in parts))
 
     def some(self) -> tuple[Tensor, Tensor]:
-        """Two inputs, and all targets that are trained on."""
+        """The first two inputs, and all targets that are trained on."""
         return self.x[:2], self.y[self.rows[self.rows >= 0]]
 
     def weights(self, rows: Tensor) -> Tensor:
-        """The weights of these rows; 0 for those that are not there."""
+        """The weights of these rows, 0 for the index -1."""
         return torch.where(rows >= 0, self.weight[rows], 0.0)
 
 
 def checked(x: Tensor, y: Tensor, loss: str, weight: Tensor | None = None, name: str = "") -> Rows:
-    """The data on the device of x, or an error; rows of weight 0 are not looked at, now or later."""
+    """The data on the device of x, after a check; rows of weight 0 are neither checked nor trained on.
+
+    Args:
+        x, y: (n, ...) inputs and targets.
+        loss: name of the loss, which decides what the targets must be.
+        weight: (n,) weight of each row in the loss; 1 by default.
+        name: what error messages put before "x" and "y", such as "validation ".
+    """
     if len(x) != len(y) or len(x) == 0:
         raise ValueError(f"{name}x and y must have the same number of rows, at least one; got {len(x)} and {len(y)}")
     y = checked_targets(y, loss, name)
     weight = torch.ones(len(x)) if weight is None else weight
     if weight.shape != (len(x),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
+        span = f", from {weight.min().item():g} to {weight.max().item():g}" if weight.numel() else ""
         raise ValueError(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(x)},); got shape "
-            f"{tuple(weight.shape)}, from {weight.min().item():g} to {weight.max().item():g}"
+            f"{tuple(weight.shape)}{span}"
         )
     y, weight = y.to(x.device), weight.to(x.device)
     rows = weight.nonzero().T
@@ -73,11 +82,14 @@ def checked(x: Tensor, y: Tensor, loss: str, weight: Tensor | None = None, name:
             )
     if loss == "cross_entropy" and y[rows].min() < 0:
         raise ValueError(f"{name}y must be class indices from 0, got {y.min().item()}; map the labels to 0, 1, ...")
+    if rows.shape[1] < len(x):  # what may be in the others, NaN perhaps, must not come near the loss
+        x, y, weight = x[rows[0]], y[rows[0]], weight[rows[0]]
+        rows = torch.arange(len(x), device=x.device)[None]
     return Rows(x, y, weight, rows, (rows.shape[1],))
 
 
 def checked_targets(y: Tensor, loss: str, name: str = "") -> Tensor:
-    """Targets of the shape and type that the loss takes, or an error; class indices come back as int64."""
+    """The targets, after a check that their shape and type suit the loss; class indices are returned as int64."""
     if loss == "cross_entropy" and (y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool):
         raise ValueError(
             f"{name}y must be class indices (n,), integers, for loss='cross_entropy'; got {tuple(y.shape)} {y.dtype}: "

@@ -19,7 +19,7 @@ from stationary.nn.running import device_of
 from stationary.training._checkpoint import Checkpoint, write_checkpoint
 from stationary.training._cuda_graph import Replayed, can_be_replayed
 from stationary.training._epochs import Epochs, InMemory, Streamed, check_outputs, evaluate
-from stationary.training._members import Best, Members, Named
+from stationary.training._members import Best, Trainees, Named
 from stationary.training.config import Group, Training
 from stationary.training.data import Data, Rows, checked, is_pair
 
@@ -43,34 +43,42 @@ def train(
     checkpoint: str | Path | None = None,
     device: str | torch.device | None = None,
 ) -> list[nn.Module]:
-    """Train networks that differ in their seed; they come back on the device they were trained on, in eval mode.
+    """Train networks that differ in their seed alone.
 
     Member k is, up to rounding, the network that ``train`` gives alone for seed + k. Several members run as one, by
-    ``vmap`` over stacked parameters; where that cannot be (BatchNorm keeps statistics, a network draws random numbers
-    of its own, data are batches), they are trained one after the other. On a GPU a step is one CUDA graph. The global
-    random state is left as it was.
+    ``vmap`` over stacked parameters. Where that is impossible, because BatchNorm keeps statistics, a network draws
+    random numbers of its own, or the data are batches, the members are trained one after the other. On a GPU a step is
+    one CUDA graph. The global random state is left as it was.
 
     Args:
-        build: makes a fresh network, (n, ...) to (n, c). What it returns is copied, so that parts that several networks
-            share, such as an activation given to ``functools.partial``, are trained by each on its own.
-        data: (x, y), two tensors; or an iterable of batches (x, y) that can be read once for each epoch, such as a
+        build: function without arguments that returns a fresh network from (n, ...) to (n, c). The network is copied,
+            so that parts that several networks share, such as an activation given to ``functools.partial``, are trained
+            by each on its own.
+        data: two tensors (x, y), or an iterable of batches (x, y) that can be read once for each epoch, such as a
             DataLoader. y are class indices (n,) for the cross entropy, real targets (n, m) for the squared error.
-        training: the configuration.
-        n_members: how many networks.
-        seeds: one for each member, instead of ``training.seed`` + k.
-        sample_weight: (n,), at least 0, for data that are tensors; a batch's loss is the weighted mean. Rows of weight
-            0 are left out.
-        validation: data to stop on, or just to watch if ``training.patience`` is None.
-        progress: called after each epoch with its number (from 1), the training loss and the validation loss (None
-            without validation), means over the members still in training. A training that continues from a checkpoint
-            first reports the epochs before.
-        observers: one for each member, or None for none; called after each epoch with its number, the member's live
-            parameters by name, and the optimizer, whose learning rate is already that of the next epoch.
-        keep_diverged: return networks whose loss is no longer finite, as they are, instead of raising an error.
-        checkpoint: a file that holds the state after each epoch; a training that finds it continues there. Members
-            that train one after the other have one each, with their number before the suffix. It stays when training is
-            done, and another training must not use it.
-        device: where to train; by default where the tensors are, and for batches where ``build`` puts the network.
+        training: the configuration of the training.
+        n_members: number of networks to train.
+        seeds: one seed for each member, instead of ``training.seed`` + k.
+        sample_weight: (n,) weight of each row, at least 0, where the data are tensors. The loss of a batch is the
+            weighted mean, and rows of weight 0 are left out.
+        validation: data whose loss decides when to stop, or is only reported if ``training.patience`` is None.
+        progress: function that is called after each epoch with its number (from 1), the training loss and the
+            validation loss (None without validation), which are means over the members still in training. Trainees that
+            are trained one after the other are reported one after the other. A training that continues from a
+            checkpoint first reports the epochs before.
+        observers: one function for each member, or None for a member without one. It is called after each epoch with
+            the number of the epoch, the member's live parameters by name, and the optimizer, whose learning rate is
+            already that of the next epoch. A checkpoint does not hold what an observer has seen.
+        keep_diverged: whether to return networks whose loss is no longer finite, as they are, instead of raising an
+            error.
+        checkpoint: path of a file that holds the state after each epoch. A training that finds it continues there.
+            Trainees that are trained one after the other have one file each, with the member's number before the suffix.
+            The file stays when training is done, and another training must not use it.
+        device: device to train on; by default that of the tensors, and for batches that on which ``build`` puts the
+            network.
+
+    Returns:
+        The trained networks, in eval mode, on the device they were trained on.
     """
     if not _is_count(n_members):
         raise ValueError(f"n_members must be a positive integer, got {n_members!r}")
@@ -112,7 +120,8 @@ def train_folds(
     cross-validation; a CPU gains nothing from more work at a time, and trains those one after the other.
 
     Args:
-        builds, folds, seeds: one for each network; the same data object several times is one set of data.
+        builds, folds, seeds: the function that builds each network, its data and its seed. The same tensors several
+            times count as one set of data.
         training, sample_weight, validation, progress, observers, keep_diverged, checkpoint, device: as for ``train``;
             they hold for all networks.
     """
@@ -132,12 +141,17 @@ def train_folds(
         together = _together(networks, parts, seeds, training, watch)
         if together is not None:
             return run(*together, training, observers=observers, checkpoint=path)
+        if path is not None and k > 1 and path.exists():
+            raise ValueError(
+                f"checkpoint {path} was written by networks that train in lockstep, and here they train one after the "
+                "other; delete it, or continue where it was written"
+            )
     trained = []
     for i, (network, seed, observer) in enumerate(zip(networks, seeds, observers, strict=True)):
         own = replace(training, seed=seed)  # what the network draws by itself is that of its own seed
         mine = path and path.with_suffix(f".{i}{path.suffix}" if k > 1 else path.suffix)
         _resume(mine, own, [seed], [network])
-        alone = Members([network], [seed], device_of(network) or torch.device("cpu"), own, stacked=False)
+        alone = Trainees([network], [seed], device_of(network) or torch.device("cpu"), own, stacked=False)
         way, watched = _alone(alone, folds[i], None if parts is None else parts[i], own, watch)
         trained += run(way, watched, own, observers=[observer], checkpoint=mine)
     return trained
@@ -153,7 +167,7 @@ def _run(
     keep_diverged: bool,
     checkpoint: Path | None,
 ) -> list[nn.Module]:
-    """The epochs: each trains, looks at the validation data, tells whoever watches, and is kept."""
+    """Run the epochs: each trains, computes the validation loss, calls the observers, and is stored."""
     members = way.members
     optimizer = _optimizer(training, members.parameters, way.copies)
     schedule, after_step, after_epoch = _schedule(training, optimizer, way)
@@ -161,7 +175,7 @@ def _run(
     report = progress or _nothing
     with seeded(training.seed, members.device):
         if checkpoint is not None and (saved := Checkpoint.read(checkpoint, training, members.seeds)):
-            saved.load_rest(members, optimizer, schedule, best)
+            saved.load_rest(type(way).__name__, members, optimizer, schedule, best)
             history = saved.history
             for before in history:
                 report(*before)
@@ -181,7 +195,7 @@ def _run(
                     observer(epoch, members.parameters_of(k), optimizer)
             going_on = watched_losses is None or best.update(watched_losses, members)
             if checkpoint is not None:
-                write_checkpoint(checkpoint, training, history, members, optimizer, schedule, best)
+                write_checkpoint(checkpoint, training, type(way).__name__, history, members, optimizer, schedule, best)
             report(*history[-1])
             if not going_on:
                 break
@@ -189,33 +203,33 @@ def _run(
     return members.finished(best.states)
 
 
-# Which way
+# Choosing a way to train
 
-Watch: TypeAlias = Callable[[Members, Rows | None], tuple[Rows | None, Rows | Data | None]]
-Way: TypeAlias = tuple[Epochs, Rows | Data | None]  # and the validation data
+HoldOut: TypeAlias = Callable[[Trainees, Rows | None], tuple[Rows | None, Rows | Data | None]]
+Way: TypeAlias = tuple[Epochs, Rows | Data | None]  # the epochs, and the validation data
 
 
 def _together(
-    networks: list[nn.Module], parts: list[Rows], seeds: Sequence[int], training: Training, watch: Watch
+    networks: list[nn.Module], parts: list[Rows], seeds: Sequence[int], training: Training, watch: HoldOut
 ) -> Way | None:
-    """All networks as one, by ``vmap`` and on a GPU by a CUDA graph; None where each has to train alone."""
+    """The way to train all networks as one, by ``vmap`` or a CUDA graph; None where each has to train alone."""
     k, device = len(networks), parts[0].x.device
     on_gpu, shared, n = device.type == "cuda", len({id(part) for part in parts}) == 1, max(p.counts[0] for p in parts)
     size = min(training.batch_size or n, n)
-    if k == 1 and not on_gpu:
+    if (k == 1 and not on_gpu) or not _alike(networks):
         return None
     same_steps = len({-(-part.counts[0] // size) for part in parts}) == 1
     data = parts[0] if shared else Rows.joined(parts) if on_gpu and same_steps else None
     if data is None:
         return None
-    members = Members(networks, seeds, device, training)
+    members = Trainees(networks, seeds, device, training)
     for part in {id(part): part for part in parts}.values():
         check_outputs(members, *part.some())
     graphed = on_gpu and training.schedule == "steps" and can_be_replayed(members, parts[0].x[:size])
     if not graphed and (k == 1 or not shared or not members.run_as_one(parts[0].x[:size])):
         return None
     if not shared and training.patience is not None and watch(members, None)[1] is None:
-        return None  # rows that are held out must leave as many steps for each
+        return None  # held-out rows would leave members with different numbers of steps
     left, watched = watch(members, data)
     assert left is not None
     if not graphed:
@@ -226,12 +240,24 @@ def _together(
     return Replayed(members, left, min(training.batch_size or n, n), fused=fused), watched
 
 
-def _alone(members: Members, fold: Data, part: Rows | None, training: Training, watch: Watch) -> Way:
+def _alike(networks: list[nn.Module]) -> bool:
+    """Whether the networks differ in the values of their tensors alone, so that one can stand for all."""
+
+    def form(network: nn.Module) -> tuple[str, dict[str, tuple[torch.Size, torch.dtype]]]:
+        tensors = (*network.named_parameters(), *network.named_buffers())
+        return repr(network), {name: (value.shape, value.dtype) for name, value in tensors}
+
+    first = form(networks[0])
+    return all(form(network) == first for network in networks[1:])
+
+
+def _alone(members: Trainees, fold: Data, part: Rows | None, training: Training, watch: HoldOut) -> Way:
+    """The way to train one network by itself."""
     if part is None:
         if training.patience is not None and watch(members, None)[1] is None:
             raise ValueError(
-                f"patience={training.patience} needs validation=, since rows cannot be held out of an iterable of "
-                "batches; pass validation data, or patience=None"
+                f"validation must be given for patience={training.patience} where data are batches, of which no rows "
+                "can be held out; got None: pass validation data, or set patience=None"
             )
         return Streamed(members, fold), watch(members, None)[1]
     check_outputs(members, *part.some())
@@ -241,9 +267,9 @@ def _alone(members: Members, fold: Data, part: Rows | None, training: Training, 
 
 
 def _watched(
-    members: Members, data: Rows | None, validation: Data | None, training: Training
+    members: Trainees, data: Rows | None, validation: Data | None, training: Training
 ) -> tuple[Rows | None, Rows | Data | None]:
-    """The rows to train on and the data to watch: those that are given, else for ``patience`` rows held out."""
+    """The rows to train on and the validation data: those that are given, or rows held out for ``patience``."""
     if validation is not None:
         if not is_pair(validation):
             return data, validation
@@ -261,10 +287,16 @@ def _rows_of(
     """The tensors of each fold, checked; the same object where folds share them. None if they are batches."""
     pairs = [fold for fold in folds if is_pair(fold)]
     if pairs and len(pairs) < len(folds):
-        raise ValueError(f"folds must all be tensors, or all iterables; {len(pairs)} of {len(folds)} are tensors")
+        raise ValueError(
+            f"folds must all be pairs of tensors, or all iterables of batches; got {len(pairs)} pairs of "
+            f"tensors among {len(folds)} folds: make DataLoaders of those"
+        )
     if not pairs:
         if weight is not None:
-            raise ValueError("sample_weight is for data that are tensors, got an iterable of batches; leave it out")
+            raise ValueError(
+                "sample_weight must be None where data are an iterable of batches, got weights; leave it out, or "
+                "pass tensors"
+            )
         return None
     found: dict[tuple[int, int], Rows] = {}
     for x, y in pairs:
@@ -274,17 +306,19 @@ def _rows_of(
 
 
 def _built(builds: Sequence[Build], seeds: Sequence[int], device: str | torch.device | None) -> list[nn.Module]:
-    """Fresh networks, each a copy of what its build returns, on the device or, where it is None, where they are."""
-    place = torch.device(device or "cpu")
+    """Fresh networks, each a copy of what its build returns, on this device; None leaves them where they are."""
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))  # where they may be initialised
     networks: list[nn.Module] = []
     returned: list[nn.Module] = []
     for build, seed in zip(builds, seeds, strict=True):
         with seeded(seed, place):
             network = build()
         if any(network is other for other in returned):
-            raise ValueError("build must return a fresh network on each call, it returned the same one again")
+            raise ValueError(
+                "build must return a fresh network on each call, got the same one again; create it inside of build"
+            )
         returned.append(network)
-        networks.append(deepcopy(network) if device is None else deepcopy(network).to(place))
+        networks.append(deepcopy(network) if device is None else deepcopy(network).to(device))
     return networks
 
 
@@ -293,16 +327,21 @@ def _resume(path: Path | None, training: Training, seeds: Sequence[int], network
         saved.load_networks(networks)
 
 
-# How it learns
+# Optimizer and schedule
 
 
 def _schedule(
     training: Training, optimizer: Optimizer, way: Epochs
 ) -> tuple[LRScheduler, Callable[[], object], Callable[[], object]]:
-    """The schedule of the learning rate, and what to call after each step and after each epoch."""
+    """The schedule of the learning rate, and the functions to call after each step and after each epoch."""
     if training.schedule == "one_cycle":
         highest = [group["lr"] for group in optimizer.param_groups]
         steps = training.epochs * len(way)
+        if training.warm_up * steps <= 1:
+            raise ValueError(
+                f"warm_up must be more than one step for schedule='one_cycle', got {training.warm_up} of {steps} "
+                "steps; raise warm_up or epochs, or use smaller batches"
+            )
         cycle = OneCycleLR(optimizer, highest, steps, pct_start=training.warm_up, cycle_momentum=False)
         return cycle, cycle.step, _nothing
     steps_down = MultiStepLR(optimizer, training.milestones, gamma=0.1)
@@ -314,14 +353,25 @@ def _nothing(*_: object) -> None:
 
 
 def _optimizer(training: Training, parameters: Named, copies: Named | None = None) -> Optimizer:
-    """For float32 parameters; ``copies`` are those in half precision that the fused layers use instead of some."""
+    """The optimizer of the parameters.
+
+    Args:
+        training: the configuration.
+        parameters: what to train, by name.
+        copies: copies in half precision of some parameters, which the fused layers use in their place.
+    """
+    if not parameters:
+        raise ValueError("build must make a network with parameters to train, got one without any")
     rate, decay = training.learning_rate, training.weight_decay
     groups = []
     left = dict(parameters)
     for group in (*training.groups, Group("")):
         named = {name: parameter for name, parameter in left.items() if name.startswith(group.prefix)}
         if not named and group.prefix:
-            raise ValueError(f"groups: no parameter's name starts with {group.prefix!r}; there are {', '.join(left)}")
+            raise ValueError(
+                f"groups must have prefixes of parameter names, got {group.prefix!r}; those in no group yet "
+                f"are {', '.join(left)}"
+            )
         left = {name: parameter for name, parameter in left.items() if name not in named}
         settings = {"lr": rate * group.rate, "weight_decay": decay * group.decay, "rate": group.rate}
         groups.append({"params": list(named.values()), **settings})
