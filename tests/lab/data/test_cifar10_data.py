@@ -466,7 +466,10 @@ def test_the_command_shows_a_bar_on_a_terminal(server, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["iris"], "there is no data set iris to download; name cifar10"),
-        (["--data-dir", "somewhere"], "--data-dir somewhere needs a data set to put there; try: stationary data cifar10"),
+        (
+            ["--data-dir", "somewhere"],
+            "--data-dir somewhere needs a data set to put there; try: stationary data cifar10",
+        ),
         (["cifar10", "--data-dir", __file__], "is a file"),
     ],
 )
