@@ -9,7 +9,7 @@ from the Gaussian process they tend to.
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it keeps the contract
+if TYPE_CHECKING:  # a type checker sees that the modules keep the contract of ``base``
     from stationary.lab.experiments.base import ConfigModule, ReportModule, RunModule
     from stationary.lab.experiments.covariance import config, report, run
 

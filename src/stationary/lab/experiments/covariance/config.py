@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the covariance experiment."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the digits experiment."""
 
 from dataclasses import dataclass
 from typing import Any

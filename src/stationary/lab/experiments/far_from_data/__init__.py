@@ -7,7 +7,7 @@ network from its own random start; its probability is averaged over MC dropout.
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it keeps the contract
+if TYPE_CHECKING:  # a type checker sees that the modules keep the contract of ``base``
     from stationary.lab.experiments.base import ConfigModule, ReportModule, RunModule
     from stationary.lab.experiments.far_from_data import config, report, run
 

@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the far-from-data experiment."""
 
 from dataclasses import dataclass
 

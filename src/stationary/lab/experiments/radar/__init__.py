@@ -8,7 +8,7 @@ changed since (``docs/radar.md``).
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it keeps the contract
+if TYPE_CHECKING:  # a type checker sees that the modules keep the contract of ``base``
     from stationary.lab.experiments.base import ConfigModule, ReportModule, RunModule
     from stationary.lab.experiments.radar import config, report, run
 

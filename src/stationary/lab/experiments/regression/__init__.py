@@ -7,7 +7,7 @@ activations have unit variance. Bottom, beyond the paper: the local networks wit
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it keeps the contract
+if TYPE_CHECKING:  # a type checker sees that the modules keep the contract of ``base``
     from stationary.lab.experiments.base import ConfigModule, ReportModule, RunModule
     from stationary.lab.experiments.regression import config, report, run
 

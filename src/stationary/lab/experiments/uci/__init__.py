@@ -13,7 +13,7 @@ compute in bf16; on a CPU one after the other, in float32.
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it keeps the contract
+if TYPE_CHECKING:  # a type checker sees that the modules keep the contract of ``base``
     from stationary.lab.experiments.base import ConfigModule, NeedsData, ReportModule, RunModule
     from stationary.lab.experiments.uci import config, report, run
 
