@@ -1,6 +1,7 @@
-"""The explorer: one web page that shows what an activation does to a wide network, from disk and without a network.
+"""The explorer: one web page that shows what an activation does to a wide neural network.
 
-Its parts are files of their own, each of a size to read; ``page.html`` opens from this folder while you work on them.
+The page opens from disk and needs no internet connection. Its style sheet and its scripts are separate files in this
+folder; while you work on them, open ``page.html`` from here.
 """
 
 import re
@@ -10,7 +11,7 @@ FOLDER = files(__name__)
 
 
 def page() -> str:
-    """The page as one HTML file: ``page.html`` with the style sheet and the scripts that it names inside."""
+    """Return the page as the text of one HTML file: ``page.html`` with its style sheet and its scripts put inside."""
 
     def read(name: str) -> str:
         return (FOLDER / name).read_text(encoding="utf-8")

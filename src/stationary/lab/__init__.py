@@ -1,1 +1,4 @@
-"""What is behind ``stationary run``: data, baselines, experiments, results, reports. The library never imports it."""
+"""What is behind ``stationary run``: data sets, baselines, experiments, stored results and reports.
+
+The rest of the library never imports this package.
+"""

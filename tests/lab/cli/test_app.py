@@ -235,11 +235,11 @@ def test_set_stores_beside_and_reports_alone(run, fakes, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "banan"), "no experiment banan; there are"),
+        (("run", "banan"), "there is no experiment banan; use"),
         (("run", "--scale", "big"), "'big' is not one of 'smoke', 'demo', 'paper'"),
         (("run", "--jobs", "0"), "'--jobs'"),
-        (("run", "--address", "auto"), "address is for the engine ray"),
-        (("run", "--engine", "ray", "--jobs", "2"), "jobs is for the engine local"),
+        (("run", "--address", "auto"), "address must be None for the engine local"),
+        (("run", "--engine", "ray", "--jobs", "2"), "jobs must be 1 for the engine ray"),
         (("run", "--device", "cuda"), "PyTorch finds no GPU here"),
         (("run", "--data-dir", "no/such/folder"), "'no/such/folder' does not exist"),
         (("report", "--format", "pdf"), "'pdf' is not one of 'html', 'md', 'latex'"),
@@ -458,7 +458,7 @@ def test_without_names_choices_leave_out_what_they_do_not_apply_to(run, grid, tm
     options = ("--dataset", "small", "--dataset", "large", "--method", "nn,gp", "--set", "epochs=3")
     result = run("run", *options)
     assert result.exit_code == 0, result.output
-    assert "grid: the configurations of paper, since demo has not all that was chosen" in result.output
+    assert "grid: these are the configurations of paper, since demo has not all that was chosen" in result.output
     assert "8 done, 0 reused, 0 failed" in result.output and "good" not in result.output
     again = f"--out {tmp_path} --dataset small,large --method nn,gp --set epochs=3"
     assert lines(result)[-1] == f"next: stationary report {again}"

@@ -465,8 +465,11 @@ def test_the_command_shows_a_bar_on_a_terminal(server, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["iris"], "no data set iris to download; there is cifar10"),
-        (["--data-dir", "somewhere"], "--data-dir somewhere needs the data set to put there: stationary data cifar10"),
+        (["iris"], "there is no data set iris to download; name cifar10"),
+        (
+            ["--data-dir", "somewhere"],
+            "--data-dir somewhere needs a data set to put there; try: stationary data cifar10",
+        ),
         (["cifar10", "--data-dir", __file__], "is a file"),
     ],
 )

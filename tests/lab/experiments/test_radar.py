@@ -361,7 +361,7 @@ SIZES = (-0.1, math.nan, math.inf)
 def test_bad_arguments_are_named(call, name, values):
     rest = {"n_samples": 5} if call == LIBRARY.draw else {}
     for value in values:
-        with pytest.raises(ValueError, match=rf"^{name} must be .*, got {value!r}$"):
+        with pytest.raises(ValueError, match=rf"^{name} must be .*, got {value!r}; use "):
             call(**rest | {name: value})
 
 

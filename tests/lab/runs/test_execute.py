@@ -194,8 +194,8 @@ def test_a_corrupt_result_is_set_aside_and_run_again(fake, store):
     [
         ({"engine": "slurm"}, "engine must be one of local, ray; got 'slurm'"),
         ({"jobs": 0}, "jobs must be at least 1; got 0"),
-        ({"engine": "ray", "jobs": 2}, "jobs is for the engine local"),
-        ({"address": "auto"}, "address is for the engine ray; got 'auto'"),
+        ({"engine": "ray", "jobs": 2}, "jobs must be 1 for the engine ray.*got jobs=2"),
+        ({"address": "auto"}, "address must be None for the engine local; got 'auto'"),
         ({"device": "tpu"}, "device must be auto, cpu or cuda; got 'tpu'"),
         ({"device": "cuda"}, "PyTorch finds no GPU here; use cpu or auto"),
     ],

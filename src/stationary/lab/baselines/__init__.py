@@ -1,4 +1,4 @@
-"""What the paper compares with: Gaussian processes on inputs and on features."""
+"""The methods that the paper compares with: Gaussian processes on inputs and on the features of a network."""
 
 from stationary.lab.baselines.exact import VGP as VGP
 from stationary.lab.baselines.exact import ExactGP as ExactGP

@@ -1,7 +1,8 @@
-"""Gaussian processes without approximation by inducing points: regression, and variational classification (VGP).
+"""Gaussian processes without inducing points: exact regression, and variational classification (VGP).
 
-Both take a copy of any GPyTorch kernel, times a learnt variance, with a zero mean, in float64. They are methods like
-the others: ``fit(ExactGP(), ExactGP().builder(kernel, (x, y)), (x, y), gp_training(300))`` gives a posterior that
+Both have the mean 0 and, as covariance, a copy of any GPyTorch kernel times a trained variance; they compute in
+float64. They are used like the other methods:
+``fit(ExactGP(), ExactGP().builder(kernel, (x, y)), (x, y), gp_training(300))`` gives a posterior that
 ``stationary.predict`` takes.
 """
 
@@ -26,11 +27,16 @@ with extra("gp"):
     from gpytorch.distributions import MultivariateNormal
     from gpytorch.kernels import Kernel, ScaleKernel
 
-NODES = 64  # of the Gauss-Hermite rule over the latent function
+NODES = 64  # number of nodes of the Gauss-Hermite rule over the latent function
 
 
 def gp_training(steps: int, learning_rate: float = 0.05) -> Training:
-    """So many steps of Adam over all hyperparameters, with all rows at once; the loss is the process's own."""
+    """Return the training of a Gaussian process: Adam on all its parameters, with its own loss over all rows at once.
+
+    Args:
+        steps: number of steps.
+        learning_rate: learning rate of Adam.
+    """
     return Training(loss="own", epochs=steps, batch_size=None, learning_rate=learning_rate)
 
 
@@ -43,16 +49,18 @@ class _ExactModel(gpytorch.models.ExactGP):
         return MultivariateNormal(x.new_zeros(len(x)), self.kernel(x))
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n,), each the negative log marginal likelihood of all rows, divided by their number."""
+        """Return (n,) equal numbers: the negative log marginal likelihood of all rows, divided by their number."""
         objective = gpytorch.mlls.ExactMarginalLogLikelihood(self.likelihood, self)
         return -objective(self(x.double()), y.double().reshape(-1)).expand(len(x))
 
 
 class _VariationalModel(gpytorch.models.ApproximateGP):
-    """One inducing point at each training point, where it stays: nothing is sparse."""
+    """A variational process with an inducing point fixed at each training point, so that nothing is sparse."""
 
     def __init__(self, kernel: Kernel, x: Tensor) -> None:
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(x), mean_init_std=0.0)  # not random
+        distribution = gpytorch.variational.CholeskyVariationalDistribution(
+            len(x), mean_init_std=0.0
+        )  # the start is not random
         super().__init__(
             gpytorch.variational.VariationalStrategy(self, x, distribution, learn_inducing_locations=False)
         )
@@ -63,17 +71,22 @@ class _VariationalModel(gpytorch.models.ApproximateGP):
         return MultivariateNormal(x.new_zeros(len(x)), self.kernel(x))
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n,), each the negative evidence lower bound of all rows, divided by their number."""
+        """Return (n,) equal numbers: the negative evidence lower bound of all rows, divided by their number."""
         objective = gpytorch.mlls.VariationalELBO(self.likelihood, self, num_data=len(x))
         return -objective(self(x.double()), y.double()).expand(len(x))
 
 
 @dataclass(frozen=True)
 class ExactGP(Method):
-    """GP regression; kernel, variance and noise by marginal likelihood."""
+    """Exact GP regression, whose kernel, variance and noise maximise the marginal likelihood."""
 
     def builder(self, kernel: Kernel, data: Pair) -> Build:
-        """What ``fit`` takes to build the process for x (n, d) and y (n,) or (n, 1)."""
+        """Return the function that ``fit`` calls to build the process.
+
+        Args:
+            kernel: kernel of the function, which is copied; a trained variance multiplies it.
+            data: training inputs x, (n, d), and targets y, (n,) or (n, 1).
+        """
         x, y = data[0].double(), data[1].double().reshape(-1)
         return lambda: _ExactModel(deepcopy(kernel), x, y).to(x)
 
@@ -95,10 +108,10 @@ class ExactGPPosterior:
     networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
-        """Mean and variance of the function; the noise is the aleatoric part."""
+        """Predict mean and variance of the function; the noise is the aleatoric part."""
         _check_family(family, Gaussian, keep_samples)
         model: Any = self.networks[0]
-        with evaluating(model), gpytorch.settings.debug(False):  # which would warn at training inputs
+        with evaluating(model), gpytorch.settings.debug(False):  # GPyTorch's checks would warn at training inputs
             latent = model(_float64(x))
         noise = model.likelihood.noise.detach().expand(len(latent.mean), 1)
         return Gaussian(latent.mean[:, None], latent.variance[:, None], noise)  # type: ignore[return-value]
@@ -106,17 +119,24 @@ class ExactGPPosterior:
 
 @dataclass(frozen=True)
 class VGP(Method):
-    """Binary GP classification: a full-rank Gaussian over the function at the training points, Bernoulli with probit.
+    """Variational GP classification with two classes, whose probability is the probit of the function.
 
-    Kernel and variational parameters are trained together, by the evidence lower bound.
+    The posterior of the function at the training points is a Gaussian with any covariance. Its parameters and those of
+    the kernel are trained together, by the evidence lower bound.
     """
 
     def builder(self, kernel: Kernel, data: Pair) -> Build:
-        """What ``fit`` takes to build the process for x (n, d) and the classes 0 and 1."""
+        """Return the function that ``fit`` calls to build the process.
+
+        Args:
+            kernel: kernel of the function, which is copied; a trained variance multiplies it.
+            data: training inputs x, (n, d), and classes y, (n,), which are 0 or 1.
+        """
         x, y = data[0].double(), data[1]
         if y.ndim != 1 or not set(y.unique().tolist()) <= {0, 1}:
             raise ValueError(
-                f"y must be (n,) with the classes 0 and 1, got shape {tuple(y.shape)}, {y.unique().tolist()}"
+                f"y must be (n,) with the classes 0 and 1, got the shape {tuple(y.shape)} and the values "
+                f"{y.unique().tolist()}; number the two classes 0 and 1"
             )
         return lambda: _VariationalModel(deepcopy(kernel), x).to(x)
 
@@ -146,16 +166,20 @@ class VGPPosterior:
 
 
 def gauss_hermite(n: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights, float64, of the rule sum_k weights_k g(nodes_k) for E[g(z)], z ~ N(0, 1)."""
+    """Return n nodes and weights, float64, of the rule sum_k weights_k g(nodes_k) for E[g(z)], z ~ N(0, 1)."""
     nodes, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(n))
     return nodes, weights / weights.sum()
 
 
 def probit(mean: Tensor, variance: Tensor) -> Categorical:
-    """Two classes whose probability is Phi(f), f ~ N(mean, variance): the members are the values of f.
+    """Return the prediction of two classes, where class 1 has the probability Phi(f) and f ~ N(mean, variance).
 
-    E[Phi(f)] = Phi(mean / sqrt(1 + variance)); the other expectations by Gauss-Hermite quadrature. The outputs are
-    (0, f), the latent function of class 1.
+    Its mean is E[Phi(f)] = Phi(mean / sqrt(1 + variance)); the other expectations over f are computed by Gauss-Hermite
+    quadrature. The outputs of the two classes are 0 and f.
+
+    Args:
+        mean: mean of f, (n,).
+        variance: variance of f, (n,).
     """
     nodes, weights = (a.to(mean) for a in gauss_hermite(NODES))
     f = mean[:, None] + variance.sqrt()[:, None] * nodes
@@ -181,5 +205,5 @@ def _check_family(family: type[Any], expected: type[Any], keep_samples: bool) ->
 
 def _float64(x: Inputs) -> Tensor:
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor for a Gaussian process, got {type(x).__name__}")
+        raise TypeError(f"x must be a tensor for a Gaussian process, got a {type(x).__name__}; use torch.as_tensor(x)")
     return x.double()

@@ -19,30 +19,30 @@ from stationary.lab.baselines.sparse import (
     typical_distance,
 )
 
-WEIGHT_STD, BIAS = 0.1, 0.1
+WEIGHT_STD, BIAS = 0.1, 0.1  # initial: standard deviation of the weights, and value of the biases
 
 
 @dataclass(frozen=True)
 class GPDNN(SparseMethod):
     """A ReLU network whose last layer is linear, a sparse GP on its outputs, and the RobustMax likelihood.
 
-    As in the authors' example code, weights start as truncated normal numbers of std 0.1, biases at 0.1, and inducing
-    points at k-means centres of the untrained network's features of 5000 rows; q is that of the values there. Whitened,
-    a rare class that others hide may never be predicted: RobustMax gives it hardly a gradient. With PyTorch's weights
-    the features would be smaller by a hundred and the length-scale with them: a few steps of Adam then carry the
-    features out of reach of every inducing point, where there is no gradient to bring them back.
+    Training starts as in the authors' example code: weights are truncated normal numbers of standard deviation 0.1,
+    biases are 0.1, and inducing points are k-means centres of the untrained network's features of 5000 rows. With
+    PyTorch's initial weights the features, and with them the length-scale, would be a hundred times smaller; a few
+    steps of Adam would then carry the features so far from every inducing point that no gradient brings them back.
 
-    If a rare class is lost even so, lower the learning rate: with 1e-4 instead of 1e-3, AUC on Covtype rises from 0.86
-    to 0.92.
+    The variational parameters are those of the function's values at the inducing points. With whitened ones a rare
+    class may never be predicted, since RobustMax gives a class that others hide hardly a gradient. If a rare class is
+    lost even so, lower the learning rate: on Covtype 1e-4 instead of 1e-3 raises AUC from 0.86 to 0.92.
 
     Args:
         nu: smoothness of the kernel: 0.5, 1.5, 2.5 or ``math.inf`` (RBF).
-        n_inducing: inducing points, at most as many as rows.
-        epsilon: of the RobustMax: the probability of a label other than the largest function's. No prediction is surer
-            than 1 - epsilon.
-        hidden: widths of the layers; the last one is the number of features.
-        lengthscale: initial; None for the mean distance between features.
-        jitter: added to the diagonal of the inducing points' correlations.
+        n_inducing: number of inducing points; there are at most as many as rows.
+        epsilon: probability, in the RobustMax likelihood, that a label is not that of the largest function. No
+            prediction is surer than 1 - epsilon.
+        hidden: widths of the network's layers; the last one is the number of features.
+        lengthscale: initial length-scale of the kernel; None takes the mean distance between features.
+        jitter: number added to the diagonal of the inducing points' correlations.
     """
 
     nu: float = 1.5
@@ -59,7 +59,7 @@ class GPDNN(SparseMethod):
             raise ValueError(f"epsilon must be in (0, 0.5), the share of wrong labels, got {self.epsilon!r}; use 0.1")
 
     def build(self, x: Tensor, n_classes: int) -> SparseGP:
-        """A fresh module for these training inputs, (n, d), on their device."""
+        """Build a fresh module for training inputs x, (n, d), on their device."""
         check_data(x, n_classes)
         trunk = relu_trunk(x.shape[1], self.hidden)
         for layer in trunk:

@@ -1,11 +1,11 @@
-"""What a latent Gaussian process says about classes: the likelihoods of the sparse baselines.
+"""The likelihoods of the sparse baselines: the probability of a class given the latent Gaussian processes.
 
-Each is given the mean and the variance of the latent functions, (n, k), and has
+Each likelihood has two methods, which take the mean and the variance of the latent functions, (n, k) each:
 
-- ``expected_log_prob(mean, variance, y)``: (n,) E[log p(y | f)], f ~ N(mean, variance), for training;
-- ``predictive(mean, variance, ...)``: the prediction, a ``Categorical``.
+- ``expected_log_prob(mean, variance, y)`` returns E[log p(y | f)] for f ~ N(mean, variance), (n,), for training;
+- ``predictive(mean, variance, ...)`` returns the prediction, a ``Categorical``.
 
-Training runs inside ``vmap`` and CUDA graphs, so nothing in it looks at the values of a tensor.
+Training runs inside ``vmap`` and CUDA graphs, so no control flow in it depends on the values of a tensor.
 """
 
 import math
@@ -19,12 +19,16 @@ from stationary.lab.baselines.exact import gauss_hermite, probit
 from stationary.nn.masks import Noise
 from stationary.predictive import CHUNK, Categorical, Members
 
-KEPT = 1e-6  # by which RobustMax keeps probabilities away from 0 and 1
-NODES = 20  # of the Gauss-Hermite rules, as GPflow
+KEPT = 1e-6  # distance that RobustMax keeps probabilities from 0 and 1
+NODES = 20  # number of nodes of the Gauss-Hermite rules, as in GPflow
 
 
 class GaussHermite(nn.Module):
-    """The rule of ``gauss_hermite`` with its nodes and weights as buffers, so that it follows its module's device."""
+    """The rule of ``gauss_hermite``, with its nodes and weights as buffers that follow the device of the module.
+
+    Args:
+        n: number of nodes.
+    """
 
     nodes: Tensor
     weights: Tensor
@@ -36,7 +40,7 @@ class GaussHermite(nn.Module):
         self.register_buffer("weights", weights, persistent=False)
 
     def forward(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """(..., n) points of N(mean, variance)."""
+        """Return the nodes (..., n) of the rule for the distributions N(mean, variance)."""
         return mean[..., None] + variance.sqrt()[..., None] * self.nodes
 
 
@@ -64,9 +68,9 @@ class Softmax(nn.Module):
     """p(y | f) = softmax(f)_y, or softmax(W f)_y with mixing weights W; expectations by Monte Carlo.
 
     Args:
-        n_latents: latent functions.
-        n_samples: random draws of f for each row in training.
-        n_test_samples: and in prediction.
+        n_latents: number of latent functions.
+        n_samples: number of random draws of f for each row in training.
+        n_test_samples: number of random draws of f for each row in prediction.
     """
 
     n_latents: int
@@ -86,7 +90,7 @@ class Softmax(nn.Module):
     def predictive(
         self, mean: Tensor, variance: Tensor, seed: int, keep_samples: bool, mixing: Tensor | None = None
     ) -> Categorical:
-        """The members are draws of f, from a generator with this seed."""
+        """Return the prediction, whose members are draws of f from a generator with this seed."""
         generator = torch.Generator(mean.device).manual_seed(seed)
         chunk, std = max(1, CHUNK // mean.numel()), variance.sqrt()
 
@@ -106,15 +110,16 @@ class RobustMax(nn.Module):
 
     With P_y the probability that f_y is the largest, E[log p(y | f)] = P_y log(1 - epsilon) + (1 - P_y) log(epsilon /
     (c - 1)), and the prediction is P_y (1 - epsilon) + (1 - P_y) epsilon / (c - 1). In the prediction P is divided by
-    its sum over the classes, which is 1 but for the error of the quadrature. It is in float64: a small P is added to
-    epsilon / (c - 1), and in float32 all below 1e-9 would be the same, though they rank the inputs (AUC).
+    its sum over the classes, which is 1 but for the error of the quadrature. Predictions are in float64: a small P is
+    added to epsilon / (c - 1), and in float32 all P below 1e-9 would give the same sum, though they rank the inputs,
+    which AUC measures.
 
-    As in GPflow, each Phi in P is kept between 1e-6 and 1 - 1e-6: a class that one other hides entirely still competes
-    with the rest, in training and in the ranking.
+    As in GPflow, each Phi in P is kept between 1e-6 and 1 - 1e-6, so that a class that one other hides entirely still
+    competes with the rest, in training and in the ranking.
 
     Args:
-        n_classes: c, as many latent functions.
-        epsilon: the probability of a label that is not the largest function's.
+        n_classes: number c of classes, and of latent functions.
+        epsilon: probability that a label is not that of the largest function.
     """
 
     right: float
@@ -137,7 +142,7 @@ class RobustMax(nn.Module):
         largest = self.largest(mean.expand(self.n_latents, -1, -1), variance.expand(self.n_latents, -1, -1), classes).T
         largest = largest / largest.sum(-1, keepdim=True)
         given_f = torch.full((self.n_latents,), self.wrong).to(mean)
-        given_f[0] = self.right  # some class is the largest; the entropy is the same for each
+        given_f[0] = self.right  # whichever class is the largest, the entropy is the same
         return Categorical(
             probs=self.wrong + (self.right - self.wrong) * largest,
             expected_log_probs=self._expected_log(largest),
@@ -147,14 +152,20 @@ class RobustMax(nn.Module):
         )
 
     def largest(self, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """P_y = E[prod_(j != y) Phi((f_y - mean_j) / std_j)] over f_y, of the shape of y; mean and variance (..., c).
+        """Return the probability that f_y is the largest, P_y = E[prod_(j != y) Phi((f_y - mean_j) / std_j)].
 
-        Where std_y is at most twice the others' the rule is right to 1e-4; three times, to 2e-3.
+        The quadrature over f_y is right to 1e-4 where std_y is at most twice the others', and to 2e-3 where it is at
+        most three times the others'.
+
+        Args:
+            mean: means of the latent functions, (..., c).
+            variance: their variances, (..., c).
+            y: class indices, (...), the shape of the result.
         """
         own = y[..., None] == torch.arange(self.n_latents, device=mean.device)
         f = self.rule((mean * own).sum(-1), (variance * own).sum(-1))
         z = (f[..., None] - mean[..., None, :]) / variance.sqrt()[..., None, :]  # (..., nodes, c)
-        # A sum of logarithms: the gradient of a product of numbers that may be 0 makes a GPU wait for the CPU.
+        # A sum of logarithms instead of a product: the gradient of prod() makes a GPU wait for the CPU.
         phi = KEPT + (1 - 2 * KEPT) * torch.erfc(-z / math.sqrt(2)) / 2
         logs = phi.log().masked_fill(own[..., None, :], 0.0)
         return logs.sum(-1).exp() @ self.rule.weights.to(logs)
@@ -164,8 +175,11 @@ class RobustMax(nn.Module):
 
 
 def log_ndtr(x: Tensor) -> Tensor:
-    """log Phi(x), as ``torch.special.log_ndtr``, which ``vmap`` would run member by member."""
-    below, above = torch.where(x < 0, x, 0.0), torch.where(x < 0, 0.0, x)  # clamp's slope at 0 differs by version
+    """Compute log Phi(x), as ``torch.special.log_ndtr`` does, which ``vmap`` would run member by member."""
+    below, above = (
+        torch.where(x < 0, x, 0.0),
+        torch.where(x < 0, 0.0, x),
+    )  # clamp's slope at 0 depends on the version of PyTorch
     scaled = torch.special.erfcx(-below / math.sqrt(2))  # 2 Phi(x) e^(x^2 / 2), which does not underflow
     return torch.where(
         x < 0, torch.log(scaled / 2) - below.square() / 2, torch.log1p(-torch.erfc(above / math.sqrt(2)) / 2)

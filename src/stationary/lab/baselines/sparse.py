@@ -1,9 +1,9 @@
 """Sparse variational Gaussian processes, on inputs or on a network's features.
 
-GPyTorch has them too; these can be trained many at a time: plain modules without control flow that depends on data,
-so that ``torch.func.vmap`` runs stacked ones and a CUDA graph records them. A failed Cholesky factorization is not an
-error here but a loss that is not finite. Parameters are told apart by the first part of their name: ``trunk``,
-``kernel`` (hyperparameters) and ``variational``.
+Unlike GPyTorch's, many of these can be trained at once: they are plain modules whose control flow does not depend on
+data, so that ``torch.func.vmap`` runs stacked ones and a CUDA graph records them. A Cholesky factorization that fails
+raises no error but makes the loss NaN. The first part of a parameter's name says what it belongs to: ``trunk``,
+``kernel`` (the hyperparameters) or ``variational``.
 """
 
 import math
@@ -26,19 +26,20 @@ from stationary.training import Build, Data
 from stationary.training.data import Pair
 
 NUS = (0.5, 1.5, 2.5, math.inf)
-MIN_SQUARE = 1e-14  # of a scaled distance: its root changes no kernel by more than float32's rounding
-MIN_VARIANCE = 1e-8
+MIN_SQUARE = 1e-14  # least squared scaled distance; its root changes kernels by less than float32 rounds
+MIN_VARIANCE = 1e-8  # least variance of a latent function
 KMEANS_ROWS, KMEANS_STEPS = 5000, 15
 
 
 class RadialKernel(nn.Module):
-    """variance times a correlation of |(x - z) / lengthscale|: the Matérn's of nu = 1/2, 3/2 or 5/2, or the RBF's.
+    """A variance times a correlation of |(x - z) / lengthscale|: the Matérn with nu = 1/2, 3/2 or 5/2, or the RBF.
 
     Args:
-        nu: smoothness; ``math.inf`` for the RBF.
-        lengthscale, variance: initial values; both are the softplus of a parameter.
-        n_lengthscales: 1, or one for each column of x.
-        constant_mean: whether the process has a mean, ``mean``, to be trained as well.
+        nu: smoothness: 0.5, 1.5 or 2.5, or ``math.inf`` for the RBF.
+        lengthscale: initial length-scale, which is the softplus of a parameter.
+        variance: initial variance, which is the softplus of a parameter.
+        n_lengthscales: number of length-scales: 1, or one for each column of x.
+        constant_mean: whether the process has a mean, the parameter ``mean``, which is trained as well.
     """
 
     mean: Tensor
@@ -70,7 +71,7 @@ class RadialKernel(nn.Module):
         return F.softplus(self.raw_variance)
 
     def correlation(self, x: Tensor, z: Tensor) -> Tensor:
-        """(n, m), between x (n, d) and z (m, d)."""
+        """Return the correlations (n, m) between the rows of x, (n, d), and those of z, (m, d)."""
         square = squared_distances(x / self.lengthscale, z / self.lengthscale)
         if math.isinf(self.nu):
             return torch.exp(-0.5 * square)
@@ -80,17 +81,17 @@ class RadialKernel(nn.Module):
         return (1 + s if self.nu == 1.5 else 1 + s * (1 + s / 3)) * torch.exp(-s)
 
     def gram(self, z: Tensor, jitter: float) -> Tensor:
-        """(m, m), of z with itself; the diagonal is 1 + jitter, whatever rounding did to the distances."""
+        """Return the correlations (m, m) of z with itself; the diagonal is 1 + jitter, free of rounding errors."""
         diagonal = torch.eye(len(z), dtype=torch.bool, device=z.device)
         return self.correlation(z, z).masked_fill(diagonal, 1 + jitter)
 
 
 class Inducing(nn.Module):
-    """Inducing points (m, d) and q = N(mean_j, L_j L_j') for each of c latent functions, at first N(0, I).
+    """Inducing points, and for each of c latent functions its q = N(mean_j, L_j L_j') there, which starts as N(0, I).
 
     Args:
-        points: the initial inducing points.
-        n_latents: c.
+        points: the initial inducing points, (m, d).
+        n_latents: number c of latent functions.
     """
 
     points: nn.Parameter
@@ -102,7 +103,7 @@ class Inducing(nn.Module):
         m = len(points)
         self.points = nn.Parameter(points.clone())
         self.mean = nn.Parameter(points.new_zeros(m, n_latents))
-        # L_j' is the upper triangle of factor_j: so stored, all L_j' A are one matrix product without a copy.
+        # L_j' is the upper triangle of factor_j. Stored like this, all L_j' A are one matrix product without a copy.
         self.factor = nn.Parameter(torch.eye(m).to(points).repeat(n_latents, 1, 1))
 
 
@@ -113,18 +114,20 @@ class SparseGP(nn.Module):
 
         E[f_j] = sqrt(variance) A' m_j,    Var[f_j] = variance (1 - |A|^2 + |L_j' A|^2),
 
-    which is the textbook's with L = sqrt(variance) C. The jitter is relative to the variance, as rounding is. These v
-    are whitened: a priori N(0, I). Otherwise the parameters are those of the values u_j = sqrt(variance) C v_j at the
-    inducing points. Both can say the same; they differ in where training starts and which way it goes.
+    which is the textbook's formula with L = sqrt(variance) C. The jitter is relative to the variance, as rounding is.
+    These v_j are whitened: a priori they are N(0, I). The values of the function at the inducing points are
+    u_j = sqrt(variance) C v_j. Parameters of v and of u describe the same distributions; they differ in where training
+    starts and which way it goes.
 
     Args:
-        trunk: from inputs to features; may run under autocast, everything behind it is in float32 at least.
-        kernel: of the features.
-        points: (m, d), initial inducing points.
-        likelihood: one of ``stationary.lab.baselines.likelihoods``.
-        n_data: rows of the training data.
-        jitter: added to the diagonal of the correlations.
-        whitened: whether mean and factor of ``variational`` are those of v, or of u.
+        trunk: module that maps inputs to features. It may run under autocast; everything behind it is in float32 or
+            float64.
+        kernel: kernel of the features.
+        points: initial inducing points, (m, d).
+        likelihood: one of the likelihoods of ``stationary.lab.baselines.likelihoods``.
+        n_data: number of rows of the training data.
+        jitter: number added to the diagonal of the inducing points' correlations.
+        whitened: whether mean and factor in ``variational`` are those of v; if False they are those of u.
     """
 
     n_data: Tensor
@@ -150,14 +153,14 @@ class SparseGP(nn.Module):
         self.trunk, self.kernel, self.likelihood, self.jitter = trunk, kernel, likelihood, jitter
         self.whitened = whitened
         self.variational = Inducing(points, likelihood.n_latents)
-        self.register_buffer("n_data", torch.tensor(float(n_data)))  # may differ between stacked members
+        self.register_buffer("n_data", torch.tensor(float(n_data)))  # a buffer, since stacked members may differ in it
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the latent functions, (n, c) each."""
+        """Return mean and variance of the latent functions, (n, c) each."""
         return self.latent(x)[:2]
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n,) -E[log p(y | f)] + KL / n_data: their mean is -ELBO / n_data."""
+        """Return -E[log p(y | f)] + KL / n_data for each row, (n,), whose mean is -ELBO / n_data."""
         mean, variance, divergence = self.latent(x)
         with full_precision(x):
             return divergence / self.n_data - self.likelihood.expected_log_prob(mean, variance, y)
@@ -166,7 +169,7 @@ class SparseGP(nn.Module):
         return self.likelihood.predictive(*self(x), seed, keep_samples)
 
     def latent(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean and variance of the latent functions, (n, c) each, and KL(q || prior), summed over them."""
+        """Return mean and variance of the latent functions, (n, c) each, and their sum of KL(q || prior)."""
         features = self.trunk(x)
         with full_precision(x):
             a, mean, factor = self._whiten(at_least_float32(features))
@@ -178,12 +181,12 @@ class SparseGP(nn.Module):
             return variance.sqrt() * (a.mT @ mean), (variance * spread).clamp(min=MIN_VARIANCE).mT, divergence
 
     def _whiten(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A (m, n), and the means (m, c) and the L_j' (c, m, m) of q(v)."""
+        """Return A, (m, n), and the means, (m, c), and factors L_j', (c, m, m), of q(v)."""
         points, mean, factor = self.variational.points, self.variational.mean, self.variational.factor.triu()
         gram, cross = self.kernel.gram(points, self.jitter), self.kernel.correlation(points, features)
         if self.whitened:
             return _Whitened.apply(gram, cross)[0], mean, factor
-        columns = torch.cat([cross, mean, factor.flatten(0, 1).mT], dim=1)  # of the L_j, next to each other
+        columns = torch.cat([cross, mean, factor.flatten(0, 1).mT], dim=1)  # the L_j side by side
         parts = _Whitened.apply(gram, columns)[0].split([cross.shape[1], mean.shape[1], factor[..., 0].numel()], dim=1)
         std = self.kernel.variance.sqrt()
         return parts[0], parts[1] / std, parts[2].mT.unflatten(0, factor.shape[:2]) / std
@@ -192,15 +195,16 @@ class SparseGP(nn.Module):
 class SparseMethod(Method, Protocol):
     """A Gaussian process with inducing points as a method: ``fit(method, method.builder(data), data, training)``.
 
-    The training's loss is the module's own ("own"), the evidence lower bound.
+    The training must have the loss "own", with which the module's own loss is minimised: the negative evidence lower
+    bound.
     """
 
     def build(self, x: Tensor, n_classes: int) -> nn.Module:
-        """A fresh module for these training inputs, (n, d), on their device."""
+        """Build a fresh module for training inputs x, (n, d), on their device."""
         raise NotImplementedError
 
     def builder(self, data: Pair) -> Build:
-        """What ``fit`` takes to build a module for these data."""
+        """Return the function that ``fit`` calls to build a module for the training data (x, y)."""
         x, y = data
         return partial(self.build, x, max(2, int(y.max()) + 1))
 
@@ -235,24 +239,24 @@ class SparsePosterior:
 
 
 def squared_distances(x: Tensor, z: Tensor) -> Tensor:
-    """(n, m) by one matrix product, at least 0; about the mean of z, where less cancels."""
+    """Return the squared distances (n, m), at least 0, by a matrix product about the mean of z, where less cancels."""
     center = z.detach().mean(0)
     x, z = x - center, z - center
     return (x.square().sum(1)[:, None] + z.square().sum(1) - 2 * x @ z.mT).clamp(min=0)
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """The lower factor; where there is none, no exception but numbers that make the loss NaN."""
+    """Return the lower Cholesky factor; where there is none it is NaN, and so is the loss, but nothing is raised."""
     factor, failed = torch.linalg.cholesky_ex(matrix, check_errors=False)
     return factor.masked_fill((failed > 0)[..., None, None], math.nan)
 
 
 class _Whitened(torch.autograd.Function):
-    """C^-1 B, where C C' = R: both ways by matrix products, with C^-1 as the second result.
+    """Computes C^-1 B, where C C' = R, and as second result C^-1; forward and backward by matrix products.
 
     Autograd would solve triangular systems, which GPUs do slowly: with this, a step of SVGP's linear algebra takes 1.4
-    instead of 2.2 ms on an H200. With A = C^-1 B and G = dA A', lower half, diagonal halved:
-    dB = C^-T dA, dR = -C^-T (G + G') C^-1 / 2.
+    instead of 2.2 ms on an H200. With A = C^-1 B, and G the lower half of dA A' with its diagonal halved, the gradients
+    are dB = C^-T dA and dR = -C^-T (G + G') C^-1 / 2.
     """
 
     generate_vmap_rule = True
@@ -277,7 +281,7 @@ class _Whitened(torch.autograd.Function):
 
 
 class _RoundedProduct(torch.autograd.Function):
-    """A matrix product, on a GPU with factors in TF32: 11 bits are enough for a variance, and 2.5 times faster."""
+    """A matrix product that rounds its factors to TF32 on a GPU: 11 bits suffice for a variance, 2.5 times faster."""
 
     generate_vmap_rule = True
 
@@ -299,7 +303,7 @@ class _RoundedProduct(torch.autograd.Function):
 
 @contextmanager
 def _tf32(x: Tensor) -> Iterator[None]:
-    """Where x is on a GPU."""
+    """Let matrix products in float32 use TF32 inside, if x is on a GPU."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if x.is_cuda else before)
     try:
@@ -309,7 +313,7 @@ def _tf32(x: Tensor) -> Iterator[None]:
 
 
 def full_precision(x: Tensor) -> torch.autocast:
-    """No autocast inside: kernels and Cholesky factors in bfloat16 would be noise."""
+    """Switch autocast off inside: in bfloat16, kernels and Cholesky factors would be noise."""
     return torch.autocast(x.device.type, enabled=False)
 
 
@@ -325,7 +329,7 @@ def _inverse_softplus(value: float) -> Tensor:
 
 
 def relu_trunk(in_features: int, hidden: Sequence[int]) -> nn.Sequential:
-    """Linear layers with ReLU between them: the last one is linear, its outputs are the features."""
+    """Build linear layers with ReLU between them; the features are the outputs of the last one, without a ReLU."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise((in_features, *hidden)):
         layers += [nn.Linear(n_in, n_out), nn.ReLU()]
@@ -333,12 +337,15 @@ def relu_trunk(in_features: int, hidden: Sequence[int]) -> nn.Sequential:
 
 
 def some_rows(x: Tensor, n: int = KMEANS_ROWS) -> Tensor:
-    """At most n rows, by torch's global generator."""
+    """Choose at most n random rows, by torch's global generator."""
     return x[torch.randperm(len(x))[:n].to(x.device)]
 
 
 def kmeans(x: Tensor, n: int, steps: int = KMEANS_STEPS) -> Tensor:
-    """(n, d) centres by Lloyd's algorithm from random rows; all rows if there are fewer. An empty cluster stays."""
+    """Return n centres of the rows of x, (n, d), by Lloyd's algorithm from random rows.
+
+    If x has fewer rows, all of them are centres at the start. The centre of an empty cluster stays where it is.
+    """
     centers = some_rows(x, n)
     for _ in range(steps):
         member = F.one_hot(squared_distances(x, centers).argmin(1), len(centers)).to(x)
@@ -348,10 +355,10 @@ def kmeans(x: Tensor, n: int, steps: int = KMEANS_STEPS) -> Tensor:
 
 
 def typical_distance(x: Tensor) -> float:
-    """The mean distance between two of the first 1000 rows; 1 where they are all the same.
+    """Return the mean distance between two of the first 1000 rows; 1 if they are all the same.
 
-    As a length-scale it makes correlations that are neither 0 nor 1, whatever the dimension and the units of the
-    rows: at that distance 0.37 for nu = 1/2, 0.48 for 3/2, 0.52 for 5/2, 0.61 for the RBF.
+    As a length-scale it makes correlations that are neither 0 nor 1, whatever the dimension and the units of the rows:
+    at that distance the correlation is 0.37 for nu = 1/2, 0.48 for 3/2, 0.52 for 5/2 and 0.61 for the RBF.
     """
     return float(torch.pdist(x[:1000]).mean()) or 1.0 if len(x) > 1 else 1.0
 
@@ -364,7 +371,7 @@ def check_settings(nu: float, counts: dict[str, int], jitter: float, lengthscale
         raise ValueError(f"nu must be 0.5, 1.5, 2.5 or math.inf (the RBF), got {nu!r}; ExactGP and VGP take any kernel")
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
+            raise ValueError(f"{name} must be a positive integer, got {value!r}; leave it out for the default")
     check_finite("jitter", jitter, "1e-4 keeps float32 factorizations from failing")
     if lengthscale is not None:
         check_finite("lengthscale", lengthscale, "None takes the mean distance between rows")
@@ -372,7 +379,9 @@ def check_settings(nu: float, counts: dict[str, int], jitter: float, lengthscale
 
 def check_hidden(hidden: tuple[int, ...]) -> None:
     if not isinstance(hidden, tuple) or not hidden or not all(isinstance(n, int) and n > 0 for n in hidden):
-        raise ValueError(f"hidden must be a tuple of widths, the last one of the features, got {hidden!r}; use (50,)")
+        raise ValueError(
+            f"hidden must be a tuple of positive widths, the last that of the features, got {hidden!r}; use (50,)"
+        )
 
 
 def check_data(x: Tensor, n_classes: int) -> None:
@@ -382,4 +391,4 @@ def check_data(x: Tensor, n_classes: int) -> None:
             "inputs, use x.float()"
         )
     if n_classes < 2:
-        raise ValueError(f"n_classes must be at least 2, got {n_classes!r}")
+        raise ValueError(f"n_classes must be at least 2, got {n_classes!r}; y needs two classes to tell apart")

@@ -28,14 +28,21 @@ from stationary.predictive import Categorical
 from stationary.training import Data
 from stationary.training.data import is_pair
 
-BOUND, MARGIN = 10.0, 0.95  # the grid covers (-10, 10), the features 0.95 of it
-MIN_GRID = 8  # from here on every feature has two grid points on both sides
-MEAN_STD = 1e-3  # of q's initial mean
-MIN_RANGE = 1e-9  # of features that are all the same: each of them 0, perhaps
+BOUND, MARGIN = 10.0, 0.95  # the grid covers (-10, 10), and the scaled features 0.95 of that
+MIN_GRID = 8  # the least size at which every feature has two grid points on either side
+MEAN_STD = 1e-3  # standard deviation of the initial mean of q
+MIN_RANGE = 1e-9  # range to divide by where all features are the same, for example 0
 
 
 class GridVariational(nn.Module):
-    """q(u_d) = N(mean_d, L_d L_d') at the grid points, one for each feature, not whitened; at first about the prior."""
+    """For each feature d, the distribution q(u_d) = N(mean_d, L_d L_d') of its function at the grid points.
+
+    It is not whitened, and starts near the prior.
+
+    Args:
+        n_features: number of features.
+        prior_root: Cholesky factor of the prior's covariance at the grid points, with which every L_d starts.
+    """
 
     mean: nn.Parameter
     root: nn.Parameter
@@ -47,20 +54,24 @@ class GridVariational(nn.Module):
 
 
 class AdditiveGP(nn.Module):
-    """A GP of one variable for each feature, all with one kernel, interpolated from a grid; the classes mix them.
+    """A GP of one variable for each feature, interpolated from a grid; the classes' outputs are mixtures of these GPs.
 
-    With q(u_d) = N(m_d, L_d L_d') and w the cubic convolution weights (Keys, 1981) of the four nearest grid points,
+    All GPs share one kernel. With q(u_d) = N(m_d, L_d L_d') and w the cubic convolution weights (Keys, 1981) of the
+    four nearest grid points,
 
         E[f_d] = w' m_d,    Var[f_d] = |L_d' w|^2.
 
-    In training, features are scaled to the grid by the range of the batch, all of them alike. In prediction, by the
-    range that ``SVDKL.calibrate`` has kept, and they are clamped to it: an input that is far from the data looks like
-    one at their edge. Without calibration, by the range of the batch that is predicted, as in the paper's time.
+    In training, all features are scaled to the grid by the range of the features in the batch. In prediction they are
+    scaled by the range that ``SVDKL.calibrate`` has kept and clamped to it: an input far from the data looks like one
+    at their edge. Without calibration they are scaled by the range of the batch that is predicted, as was
+    done when the paper was written.
 
     Args:
-        trunk: from inputs to features; may run under autocast, everything behind it is in float32 at least.
-        method: the configuration.
-        n_classes, n_data: of the training data.
+        trunk: module that maps inputs to features. It may run under autocast; everything behind it is in float32 or
+            float64.
+        method: the settings.
+        n_classes: number of classes.
+        n_data: number of rows of the training data.
     """
 
     n_data: Tensor
@@ -79,18 +90,20 @@ class AdditiveGP(nn.Module):
         super().__init__()
         n_features, size = method.hidden[-1], method.grid_size
         self.trunk, self.grid_size, self.jitter = trunk, size, method.jitter
-        self.start = -BOUND - 2 * BOUND / (size - 2)  # one point more on each side
+        self.start = -BOUND - 2 * BOUND / (size - 2)  # the outermost points lie beyond (-10, 10)
         self.spacing = -2 * self.start / (size - 1)
-        self.kernel = RadialKernel(method.nu, math.log(2), math.log(2), constant_mean=True)  # GPyTorch: softplus(0)
+        self.kernel = RadialKernel(
+            method.nu, math.log(2), math.log(2), constant_mean=True
+        )  # log 2 = softplus(0), as in GPyTorch
         self.mixing = nn.Parameter(torch.randn(n_classes, n_features) / n_features)
         self.likelihood = Softmax(n_features, method.n_samples, method.n_test_samples)
-        self.register_buffer("n_data", torch.tensor(float(n_data)))  # may differ between stacked members
-        self.register_buffer("bounds", torch.tensor([math.inf, -math.inf]))  # until calibrated
+        self.register_buffer("n_data", torch.tensor(float(n_data)))  # a buffer, since stacked members may differ in it
+        self.register_buffer("bounds", torch.tensor([math.inf, -math.inf]))  # infinite until they are calibrated
         with torch.no_grad():
             self.variational = GridVariational(n_features, self.prior_root())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the features' functions, (n, features) each."""
+        """Return mean and variance of the features' functions, (n, features) each."""
         features = self.trunk(x)
         with full_precision(x):
             weights = self.weights(self.scaled(at_least_float32(features)).mT)  # (features, n, grid)
@@ -99,7 +112,7 @@ class AdditiveGP(nn.Module):
             return mean.mT, variance.clamp(min=MIN_VARIANCE).mT
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n,) -E[log p(y | f)] + KL / n_data: their mean is -ELBO / n_data."""
+        """Return -E[log p(y | f)] + KL / n_data for each row, (n,), whose mean is -ELBO / n_data."""
         mean, variance = self(x)
         with full_precision(x):
             fit = self.likelihood.expected_log_prob(mean, variance, y, self.mixing)
@@ -110,7 +123,7 @@ class AdditiveGP(nn.Module):
         return self.likelihood.predictive(mean, variance, seed, keep_samples, self.mixing)
 
     def scaled(self, features: Tensor) -> Tensor:
-        """The features on (-0.95, 0.95) times the grid's bound."""
+        """Return the features scaled to the grid, between -0.95 and 0.95 times its bound."""
         low, high = features.amin((0, 1)), features.amax((0, 1))
         if not self.training:
             calibrated = self.bounds.isfinite()
@@ -119,12 +132,13 @@ class AdditiveGP(nn.Module):
         return MARGIN * BOUND * (2 * (features - low) / (high - low).clamp(min=MIN_RANGE) - 1)
 
     def weights(self, x: Tensor) -> Tensor:
-        """(..., grid), four of them not 0: u(s) of the distances s to the grid points, in units of their spacing.
+        """Return the weights (..., grid) of the grid points for scaled features x, of which only four are not 0.
 
-        u(s) = 1 - 5/2 s^2 + 3/2 s^3 to s = 1, then 2 - 4 s + 5/2 s^2 - 1/2 s^3 to s = 2.
+        They are u(s) of the distances s to the grid points, in units of their spacing: u(s) = 1 - 5/2 s^2 + 3/2 s^3 up
+        to s = 1, then 2 - 4 s + 5/2 s^2 - 1/2 s^3 up to s = 2.
         """
         position = (x - self.start) / self.spacing
-        first = position.detach().long().clamp(1, self.grid_size - 3) - 1  # clamped, lest NaN become an index
+        first = position.detach().long().clamp(1, self.grid_size - 3) - 1  # clamped, so that NaN is no index
         nearest = first[..., None] + torch.arange(4, device=x.device)
         s = (position[..., None] - nearest).abs()
         near, far = 1 + s * s * (1.5 * s - 2.5), 2 + s * (s * (2.5 - 0.5 * s) - 4)
@@ -132,14 +146,14 @@ class AdditiveGP(nn.Module):
         return values.new_zeros(*x.shape, self.grid_size).scatter(-1, nearest, values)
 
     def prior_root(self) -> Tensor:
-        """The factor of the prior's covariance at the grid points."""
+        """Return the Cholesky factor of the prior's covariance at the grid points."""
         dtype, device = self.mixing.dtype, self.mixing.device
         grid = self.start + self.spacing * torch.arange(self.grid_size, dtype=dtype, device=device)
         covariance = self.kernel.variance * self.kernel.gram(grid[:, None], 0.0)
         return cholesky(covariance + self.jitter * torch.eye(self.grid_size, dtype=dtype, device=device))
 
     def divergence(self) -> Tensor:
-        """KL(q(u) || p(u)), summed over the features."""
+        """Return KL(q(u) || p(u)), summed over the features."""
         factor, mean, root = self.prior_root(), self.variational.mean, self.variational.root.tril()
         centered = mean - self.kernel.mean
         columns = torch.cat([centered[..., None], root], -1).transpose(0, 1)  # (grid, features, 1 + grid)
@@ -151,25 +165,25 @@ class AdditiveGP(nn.Module):
 
 @dataclass(frozen=True)
 class SVDKL(SparseMethod):
-    """A network of ReLU layers, a GP on a grid for each of its outputs, softmax of their mixtures.
+    """A network of ReLU layers, a GP on a grid for each of its outputs, and the softmax of mixtures of these GPs.
 
-    The last layer has a ReLU too, as the tutorial's network. Scaled to the grid, features are the same whatever their
-    size; those of a linear layer grow without bounds at the paper's learning rate, and training goes astray in most
-    folds of Covtype and some of Connect-4.
+    The last layer has a ReLU too, as that of the tutorial's network. With a linear last layer training fails in most
+    folds of Covtype and some of Connect-4: nothing bounds the features at the paper's learning rate, since scaled to
+    the grid they are the same whatever their size.
 
-    In the paper's training the hyperparameters (``kernel``) have 0.01 of the learning rate, and only the trunk has
-    weight decay. GPyTorch's tutorial also has a prior on the length-scale, flat from 0 to 1 and divided by the number
-    of rows; it is left out here.
+    In the paper's training the hyperparameters (``kernel``) have a hundredth of the learning rate, and only the trunk
+    has weight decay. GPyTorch's tutorial also has a prior on the length-scale, flat from 0 to 1 and divided by the
+    number of rows; it is left out here.
 
     Args:
         nu: smoothness of the kernel: 0.5, 1.5, 2.5 or ``math.inf`` (RBF).
-        grid_size: grid points on (-10, 10), at least 8; the outermost lie a little beyond.
-        hidden: widths of the layers; the last one is the number of features.
-        n_samples: draws for the softmax in training.
-        n_test_samples: and in prediction.
-        jitter: added to the diagonal of the prior's covariance, 1e-3 as in GPyTorch: with neighbours at 0.6 of the
-            initial length-scale, the RBF's smallest eigenvalue is 1e-5.
-        seed: of the draws in prediction.
+        grid_size: number of grid points on (-10, 10), at least 8; the outermost lie a little beyond.
+        hidden: widths of the network's layers; the last one is the number of features.
+        n_samples: number of random draws for the softmax in training.
+        n_test_samples: number of random draws for the softmax in prediction.
+        jitter: number added to the diagonal of the prior's covariance. The default is GPyTorch's; the smallest
+            eigenvalue of an RBF whose neighbours are at 0.6 of the initial length-scale is 1e-5.
+        seed: seed of the random draws in prediction.
     """
 
     nu: float = 1.5
@@ -185,18 +199,26 @@ class SVDKL(SparseMethod):
         check_settings(self.nu, counts, self.jitter)
         check_hidden(self.hidden)
         if self.grid_size < MIN_GRID:
-            raise ValueError(f"grid_size must be at least {MIN_GRID}, for cubic interpolation, got {self.grid_size!r}")
+            raise ValueError(
+                f"grid_size must be at least {MIN_GRID}, for cubic interpolation, got {self.grid_size!r}; use 50"
+            )
 
     def build(self, x: Tensor, n_classes: int) -> AdditiveGP:
-        """A fresh module for these training inputs, (n, d), on their device."""
+        """Build a fresh module for training inputs x, (n, d), on their device."""
         check_data(x, n_classes)
         trunk = nn.Sequential(*relu_trunk(x.shape[1], self.hidden), nn.ReLU())
         return AdditiveGP(trunk, self, n_classes, len(x)).to(x)
 
     def calibrate(self, model: AdditiveGP, x: Tensor, batch_size: int = 500) -> None:
-        """Keep the range of the features, for predictions: its mean over random batches of the training inputs x.
+        """Keep the range of the features in the model, for predictions: its mean over random batches of x.
 
-        Not the range over all of x: that is wider than what the functions were trained with, the more so the more rows.
+        The range over all of x would be wider than that of the batches the model was trained with, the more so the more
+        rows there are.
+
+        Args:
+            model: the trained module, whose ``bounds`` are set.
+            x: training inputs, (n, d).
+            batch_size: number of rows in a batch, as in training.
         """
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed)).to(x.device)
         in_full_batches = len(x) - len(x) % batch_size or len(x)
@@ -214,7 +236,7 @@ class SVDKL(SparseMethod):
         validation: Data | None = None,
         observed: Sequence[Any] | None = None,
     ) -> SparsePosterior:
-        """With the training data, the range of the features is kept for predictions (``calibrate``)."""
+        """Return the posterior; if the training data are given, ``calibrate`` first keeps the features' range."""
         network: Any = only_network(networks, self)
         if data is not None:
             if not is_pair(data):

@@ -19,21 +19,22 @@ from stationary.lab.baselines.sparse import (
 
 @dataclass(frozen=True)
 class SVGP(SparseMethod):
-    """A GP on the inputs: two classes by one latent function and the probit, more by one for each and the softmax.
+    """A sparse GP on the inputs: one latent function and the probit for two classes, else one per class and softmax.
 
-    Inducing points start at k-means centres of 5000 rows and are trained, with the length-scale and the variance.
+    Inducing points start at k-means centres of 5000 rows. They are trained together with the length-scale and the
+    variance.
 
     Args:
         nu: smoothness of the kernel: 0.5, 1.5, 2.5 or ``math.inf`` (RBF).
-        n_inducing: inducing points, at most as many as rows.
-        n_samples: draws for the softmax, in training and in prediction; the probit needs none.
-        lengthscale: initial; None for the mean distance between rows. GPflow's default is 1, at which standardised
-            inputs in 50 dimensions, at distances of 10, are all uncorrelated.
+        n_inducing: number of inducing points; there are at most as many as rows.
+        n_samples: number of random draws for the softmax, in training and in prediction; the probit needs none.
+        lengthscale: initial length-scale; None takes the mean distance between rows. At GPflow's default of 1,
+            standardised inputs in 50 dimensions, whose distances are about 10, would all be uncorrelated.
         ard: whether each column of x has a length-scale of its own (automatic relevance determination).
-        jitter: added to the diagonal of the inducing points' correlations. GPflow's 1e-6 is for float64: the largest
-            eigenvalue of 500 correlations may be 500, which float32 knows to 3e-5. On UCI data, up to length-scales of
-            a hundred times the distances, factorizations began to fail below 1e-5.
-        seed: of the draws in prediction.
+        jitter: number added to the diagonal of the inducing points' correlations. GPflow's 1e-6 is for float64: the
+            largest eigenvalue of 500 correlations may be 500, which float32 rounds to 3e-5. On UCI data, with
+            length-scales up to a hundred times the distances, factorizations fail below 1e-5.
+        seed: seed of the random draws in prediction.
     """
 
     nu: float = 1.5
@@ -49,7 +50,7 @@ class SVGP(SparseMethod):
         check_settings(self.nu, counts, self.jitter, self.lengthscale)
 
     def build(self, x: Tensor, n_classes: int) -> SparseGP:
-        """A fresh module for these training inputs, (n, d), on their device."""
+        """Build a fresh module for training inputs x, (n, d), on their device."""
         check_data(x, n_classes)
         rows = some_rows(x)
         points = kmeans(rows, self.n_inducing)

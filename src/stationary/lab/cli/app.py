@@ -1,4 +1,4 @@
-"""The command line."""
+"""The commands of ``stationary``: list, run, status, report, explore, archive, data and trunk."""
 
 import logging
 import os
@@ -45,25 +45,29 @@ class Format(str, Enum):
     html, md, latex, csv = "html", "md", "latex", "csv"
 
 
-Names = Annotated[list[str] | None, typer.Argument(help=f"Which of: {', '.join(EXPERIMENTS)}. All of them if none.")]
-Out = Annotated[Path, typer.Option(help="The folder of results, figures and the report.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help=f"Names of experiments, of: {', '.join(EXPERIMENTS)}. Without a name, all of them."),
+]
+Out = Annotated[Path, typer.Option(help="The folder for results, figures and the report.")]
 OfScale = Annotated[
     Scale | None,
     typer.Option(
-        help="smoke: does it work; demo: on a laptop, in minutes; paper: the paper's own settings. Without, demo; of a "
-        "report, demo if it has results, else the scale that has."
+        help="smoke: a moment, to see that it works; demo: minutes on a laptop; paper: the paper's own settings. "
+        "Without --scale it is demo; a report takes demo if there are results of it, else a scale that has results."
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the configurations; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all configurations; may be repeated."),
 ]
-CHOICE = "Only the runs with this {}; may be repeated, or have commas. {}"
-RULE = "'all' is every one. Without --scale, demo if it has what is chosen, else paper."
+CHOICE = "Choose only the runs with this {}; may be repeated, or name several with commas between them. {}"
+RULE = "'all' chooses every one. Without --scale, the scale is demo if it has all that is chosen, else paper."
 OfDataset = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("data set", RULE))]
-OfMethod = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("method", "As --dataset."))]
+OfMethod = Annotated[list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("method", "See --dataset."))]
 OfPrior = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help=CHOICE.format("activation, by its prior", "As --dataset."))
+    list[str] | None,
+    typer.Option(metavar="NAME", help=CHOICE.format("activation, by the name of its prior", "See --dataset.")),
 ]
 
 
@@ -77,7 +81,7 @@ def stationary() -> None:
 
 @app.command("list")
 def list_experiments(out: Out = Path("out")) -> None:
-    """Show the experiments, what each reproduces, and how long it takes; measured, where it has run here.
+    """Show the experiments, what each reproduces and how long it takes, as measured here if it has run here.
 
     Example: stationary list
     """
@@ -98,17 +102,18 @@ def run(
     method: OfMethod = None,
     prior: OfPrior = None,
     settings: Settings = None,
-    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
+    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU, else cpu.")] = Device.auto,
     jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine; they share its cores.")] = 1,
-    engine: Annotated[Engine, typer.Option(help="local: this machine; ray: a Ray cluster.")] = Engine.local,
+    engine: Annotated[Engine, typer.Option(help="local: run on this machine; ray: on a Ray cluster.")] = Engine.local,
     address: Annotated[
-        str | None, typer.Option(help="Of a running Ray cluster; without, Ray looks for one here or starts one.")
+        str | None,
+        typer.Option(help="Address of a running Ray cluster; without it, Ray looks for one here or starts one."),
     ] = None,
     cpus: Annotated[int, typer.Option(min=1, help="CPUs that Ray reserves for each run.")] = 1,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs that Ray reserves for each run on cuda.")] = 1.0,
     data_dir: DataDir = None,
 ) -> None:
-    """Run experiments; results that are there are reused. Stop it with Ctrl-C, run it again, and it continues.
+    """Run experiments and reuse results that are there. Stop it with Ctrl-C, run it again, and it continues.
 
     Example: stationary run banana
 
@@ -123,7 +128,7 @@ def run(
     with bad_parameters():
         execute.check(engine.value, jobs, device.value, address)
     if data_dir:
-        os.environ["STATIONARY_DATA"] = str(data_dir)  # which the processes started from here inherit
+        os.environ["STATIONARY_DATA"] = str(data_dir)  # an environment variable, so that worker processes inherit it
     logging.basicConfig(format="%(message)s")
     logging.getLogger("stationary").setLevel(logging.INFO)
     choices = choices_from(dataset=dataset, method=method, prior=prior)
@@ -161,7 +166,7 @@ def run(
         raise typer.Exit(1) from None
     for problem in summary.problems:
         warn(problem)
-    for why in dict.fromkeys(why for _, why in summary.failures):  # once, for those that failed together
+    for why in dict.fromkeys(why for _, why in summary.failures):  # runs that failed together share one message
         which = [task for task, other in summary.failures if other == why]
         paths = [f"{watch.label(task)} failed; {store.folder(*task.key) / ERROR}:" for task in which]
         warn("\n".join(["", *paths, why.rstrip()]))
@@ -181,7 +186,7 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
         problems: list[CorruptRunError] = []
         readable = {run.folder for run in store.runs(name, problems.append)}
         known: set[Path] = set()
-        about: dict[Path, str] = {}  # what there is to say of a run
+        about: dict[Path, str] = {}  # by folder of a run, the note about it
         for scale in Scale:
             configs = experiment.config.configs(scale.value)
             folders = [store.folder(name, experiment.config.VERSION, config) for config in configs]
@@ -206,9 +211,9 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
 
 
 def _note(what: str, folder: Path, state: State) -> str:
-    """Why a run failed, or who runs it; empty if that has just changed."""
+    """Say why a run failed, or which process runs it; empty if its state has changed since it was looked at."""
     if state == "failed":
-        with suppress(FileNotFoundError):  # it has just been run again
+        with suppress(FileNotFoundError):  # the run has started again in the meantime
             last = (folder / ERROR).read_text().strip().rpartition("\n")[2]
             return f"{what} failed, {folder / ERROR}: {last}"
     elif by := running(folder):
@@ -228,13 +233,15 @@ def report(
     settings: Settings = None,
     form: Annotated[
         Format,
-        typer.Option("--format", help="html: figures and tables on one page; md, latex: the tables; csv: the numbers."),
+        typer.Option(
+            "--format", help="html: figures and tables on one page; md, latex: tables only; csv: the numbers."
+        ),
     ] = Format.html,
-    show: Annotated[bool, typer.Option("--open", help="Open it when it is written.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the report when it is written.")] = False,
 ) -> None:
-    """Write the report of what has run, the paper beside ours, and its figures as files.
+    """Write a report of what has run, with the paper's numbers beside ours, and its figures as files.
 
-    Of everything it is out/report.html. Of a selection it is a file of its own, such as out/report-uci.html.
+    The report of everything is out/report.html. That of a selection is a file of its own, such as out/report-uci.html.
 
     Example: stationary report --open
 
@@ -289,7 +296,7 @@ def report(
 
 
 def _file_name(words: Sequence[str], choices: Choices, settings: Sequence[str] | None) -> str:
-    """Without its ending; with what was selected, so that the file of a selection does not replace that of all."""
+    """Name a file, without its ending, after what was selected: a selection never replaces the file of everything."""
     chosen = [value for wanted in choices.values() for value in wanted]
     return re.sub(r"[^\w.]+", "-", "-".join([*words, *chosen, *(settings or ())]))
 
@@ -321,7 +328,7 @@ def explore(
 def archive_runs(
     names: Names = None,
     out: Out = Path("out"),
-    to: Annotated[Path, typer.Option(help="The folder of the files.")] = Path("results"),
+    to: Annotated[Path, typer.Option(help="The folder for the files.")] = Path("results"),
 ) -> None:
     """Write finished runs as small JSON files with their origin, to keep them in a repository.
 
@@ -346,9 +353,9 @@ def main() -> None:
 
 
 def _chosen(names: Sequence[str] | None) -> dict[str, Experiment]:
-    """Those that are named; without names all of them."""
+    """Return the named experiments, or all of them if there are no names."""
     if unknown := set(names or ()) - set(EXPERIMENTS):
-        raise typer.BadParameter(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
+        raise typer.BadParameter(f"there is no experiment {', '.join(sorted(unknown))}; use {', '.join(EXPERIMENTS)}")
     return {name: EXPERIMENTS[name] for name in names or EXPERIMENTS}
 
 
@@ -359,7 +366,7 @@ def _selected(
         selected = select(_chosen(names), scale and scale.value, choices, settings or (), strict=bool(names))
     for name, selection in selected.items():
         if not scale and selection.scale != Scale.demo.value:
-            warn(f"{name}: the configurations of {selection.scale}, since demo has not all that was chosen")
+            warn(f"{name}: these are the configurations of {selection.scale}, since demo has not all that was chosen")
     return selected
 
 
@@ -370,7 +377,10 @@ def _reported(
     settings: Sequence[str] | None,
     store: RunStore,
 ) -> dict[str, Selection]:
-    """What is selected. Without a scale, of an experiment that has no such results, what another scale has."""
+    """Return the selected configurations of each experiment.
+
+    Without a scale, an experiment that has no results of the default scale is reported at a scale that has some.
+    """
     if scale:
         return _selected(names, scale, choices, settings)
     with bad_parameters():
@@ -385,7 +395,7 @@ def _reported(
 
 
 def _selection_of(name: str, scale: Scale, choices: Choices, settings: Sequence[str] | None) -> Selection | None:
-    """None where the scale has not what is chosen."""
+    """Return the configurations of one experiment at one scale, or None where that scale lacks what is chosen."""
     try:
         return select({name: EXPERIMENTS[name]}, scale.value, choices, settings or (), strict=True)[name]
     except ValueError:
@@ -398,7 +408,7 @@ def _has_results(name: str, selection: Selection, store: RunStore) -> bool:
 
 
 def _problems(selected: dict[str, Selection], store: RunStore) -> dict[str, str]:
-    """Why experiments cannot run what has no result yet."""
+    """By experiment, say why configurations that have no result yet cannot run here."""
     found = {}
     for name, selection in selected.items():
         version = EXPERIMENTS[name].config.VERSION
@@ -424,7 +434,7 @@ def _command(
     choices: Choices,
     settings: Sequence[str] | None,
 ) -> str:
-    """A command line with the same options."""
+    """Write the command line of another command with the same options."""
     options = [("--scale", scale.value if scale else "", ""), ("--out", str(out), "out")]
     options += [(f"--{key}", ",".join(wanted), "") for key, wanted in choices.items()]
     options += [("--set", setting, "") for setting in settings or ()]
@@ -433,7 +443,7 @@ def _command(
 
 
 def _time_here(experiment: Experiment, scale: str, out: Path) -> str | None:
-    """What the runs of a scale took together, if all of them are in the store."""
+    """Return the time that all runs of a scale took together, or None if one of them is not in the store."""
     store, module, times = RunStore(out / "runs"), experiment.config, []
     for config in module.configs(scale):
         environment = store.environment(experiment.name, module.VERSION, config)

@@ -1,4 +1,4 @@
-"""What the command line shows: plain lines in a pipe, tables and bars on a terminal."""
+"""How the command line prints: tables and progress bars on a terminal, plain lines in a pipe."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ with extra("experiments"):
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """A table on a terminal; in a pipe, lines with tabs between the cells."""
+    """Print a table on a terminal; in a pipe, print lines with tabs between the cells."""
     console = Console()
     if not console.is_terminal:
         for row in (columns, *rows):
@@ -28,6 +28,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Non
 
 @contextmanager
 def download_bar() -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar; yields a function to call with the bytes that have arrived and their total, or None."""
     console = Console()
     if not console.is_terminal:
         yield lambda done, total: None
@@ -48,7 +49,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def bad_parameters() -> Iterator[None]:
-    """What is wrong with a value becomes what is wrong with the command."""
+    """Turn a ValueError inside into an error of the command line, which prints its message and the usage."""
     try:
         yield
     except ValueError as error:

@@ -31,14 +31,14 @@ class TrunkSetting(str, Enum):
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Where data sets are that are not bundled."),
+    typer.Option(exists=True, file_okay=False, resolve_path=True, help="Folder of the data sets that are not bundled."),
 ]
 
 
 def data(
     name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Where to put it. Without, into the cache folder.")
+        Path | None, typer.Option(file_okay=False, help="Folder to put it into; without it, the cache folder.")
     ] = None,
 ) -> None:
     """Show the bundled data sets, where they come from, and their licences; or download one that is not bundled.
@@ -48,9 +48,13 @@ def data(
     Example: stationary data cifar10 --data-dir ~/data
     """
     if name not in (None, "cifar10"):
-        raise typer.BadParameter(f"no data set {name} to download; there is cifar10; without a name, what is bundled")
+        raise typer.BadParameter(
+            f"there is no data set {name} to download; name cifar10, or nothing to see the bundled ones"
+        )
     if data_dir and not name:
-        raise typer.BadParameter(f"--data-dir {data_dir} needs the data set to put there: stationary data cifar10 ...")
+        raise typer.BadParameter(
+            f"--data-dir {data_dir} needs a data set to put there; try: stationary data cifar10 ..."
+        )
     if name:
         _download_cifar10(data_dir)
         return
@@ -81,11 +85,15 @@ def _download_cifar10(data_dir: Path | None) -> None:
 
 
 def trunk(
-    setting: Annotated[TrunkSetting, typer.Argument(help="paper: all ten classes; strict: the five known ones.")],
-    to: Annotated[Path, typer.Option(help="The folder of the trained network.")] = Path("results/cifar10"),
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = TRUNK_EPOCHS,
-    seed: Annotated[int, typer.Option(min=0, help="Of initialisation, order and augmentation.")] = 0,
-    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU.")] = Device.auto,
+    setting: Annotated[
+        TrunkSetting, typer.Argument(help="paper: train on all ten classes; strict: on the five known ones.")
+    ],
+    to: Annotated[Path, typer.Option(help="The folder for the trained network.")] = Path("results/cifar10"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = TRUNK_EPOCHS,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first weights, the order of the images and their augmentation.")
+    ] = 0,
+    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU, else cpu.")] = Device.auto,
     data_dir: DataDir = None,
 ) -> None:
     """Train the GoogLeNet of the CIFAR-10 experiment. Stop it with Ctrl-C, run it again, and it continues.

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, lines in a pipe."""
+"""The progress of ``stationary run``: a bar on a terminal, one line for each finished run in a pipe."""
 
 import time
 from collections import Counter
@@ -19,29 +19,31 @@ with extra("experiments"):
 
 
 class Watch:
-    """Shows the progress of tasks.
+    """Shows how many tasks are finished and about how long the others take.
 
     Args:
-        tasks: all of them; ``done`` is called with each.
-        durations: of experiments by name, in words, said until one of its runs has been timed.
+        tasks: all tasks of the command; call ``done`` with each when it is finished.
+        durations: by name of the experiment, how long it takes, in words. They are shown until one of its runs has
+            been timed.
     """
 
     def __init__(self, tasks: Sequence[Task], durations: Mapping[str, str]) -> None:
         self.durations = durations
         self.tasks = list(tasks)
         self.left = list(tasks)
-        self.seconds: dict[str, list[float]] = {}  # of each experiment's runs
+        self.seconds: dict[str, list[float]] = {}  # by experiment, how long each finished run took
         self.differing = {
             name: differing(task.config for task in tasks if task.experiment.name == name)
             for name in {task.experiment.name for task in tasks}
         }
-        self.worked = 0.0  # seconds, in all processes
+        self.worked = 0.0  # seconds of finished runs, summed over all processes
         self.start = time.monotonic()
         self.console = Console()
         self.bar: Progress | None = None
 
     @contextmanager
     def shown(self) -> Iterator[None]:
+        """Show the bar while the block runs; without a terminal there is no bar."""
         if not self.console.is_terminal:
             yield
             return
@@ -52,12 +54,13 @@ class Watch:
             yield
 
     def done(self, task: Task, outcome: Outcome) -> None:
+        """Move the bar, or print a line, for a task that is finished."""
         self.left.remove(task)
         seconds = seconds_of(outcome.environment)
         if seconds is not None:
             self.seconds.setdefault(task.experiment.name, []).append(seconds)
             self.worked += 0 if outcome.reused else seconds
-        left = "" if outcome.reused else self._left()  # of those still to be looked at, some are reused as well
+        left = "" if outcome.reused else self._left()  # among the tasks left, some more may be reused
         if self.bar:
             self.bar.update(self.bar.task_ids[0], advance=1, description=self._current(), left=left)
             return
@@ -67,14 +70,14 @@ class Watch:
         typer.echo(", ".join(filter(None, (f"{number} {self.label(task)} {what}{took}", left))))
 
     def label(self, task: Task) -> str:
-        """The experiment, and the settings in which its tasks differ."""
+        """Name a task by its experiment and the settings in which the experiment's tasks differ."""
         return in_words(task.experiment.name, task.config, self.differing[task.experiment.name])
 
     def _current(self) -> str:
         return self.left[0].experiment.name if self.left else "done"
 
     def _left(self) -> str:
-        """The time to go, from the runs of the same experiments; until there are some, what is said of the next."""
+        """Estimate the time to go from finished runs of the same experiments, or quote the next one's duration."""
         if not self.left:
             return ""
         current, known = self._current(), self.seconds.keys() >= {task.experiment.name for task in self.left}
@@ -88,7 +91,7 @@ class Watch:
 
 
 def differing(configs: Iterable[Any]) -> list[str]:
-    """The settings that are not the same in all configurations."""
+    """Return the names of the settings that are not the same in all configurations."""
     configs = list(configs)
     names = [field.name for field in fields(configs[0])] if configs else []
     return [name for name in names if len({getattr(config, name) for config in configs}) > 1]

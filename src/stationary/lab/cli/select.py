@@ -1,4 +1,4 @@
-"""Which configurations: those of a scale, fewer by choice, and with settings changed."""
+"""Which configurations a command is about: those of a scale, narrowed by choices, with settings changed."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,19 +8,19 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 
 from stationary.lab.experiments.base import Experiment
 
-Choices: TypeAlias = Mapping[str, Sequence[str]]  # by setting, the values to choose; "all" for all that paper has
+Choices: TypeAlias = Mapping[str, Sequence[str]]  # by setting, the values to choose; "all" chooses every value
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Configurations of an experiment, and the scale that they are of."""
+    """Configurations of one experiment, and the scale that they belong to."""
 
     scale: str
     configs: list[Any]
 
 
 def choices_from(**options: Sequence[str] | None) -> Choices:
-    """Options of the command line, where each value may be several with commas between them."""
+    """Return the choices that options of the command line make; one text may name several values with commas."""
     return {
         key: [value.strip() for text in texts for value in text.split(",")] for key, texts in options.items() if texts
     }
@@ -34,20 +34,21 @@ def select(
     *,
     strict: bool,
 ) -> dict[str, Selection]:
-    """The configurations of each experiment that fit the choices, with the settings changed.
+    """Return, by experiment, the configurations that fit the choices, with the settings changed.
 
-    They are those of the scale. Without one, those of "demo"; but those of "paper" where a choice is "all", or demo has
-    not every combination of the choices that paper has.
+    They are taken from the given scale. Without a scale they are taken from "demo"; but from "paper" where a choice is
+    "all", or where "demo" lacks a combination of chosen values that "paper" has.
 
     Args:
-        experiments: by name.
-        scale: "smoke", "demo", "paper" or None.
-        choices: by setting, the values to choose.
-        settings: ``key=value``, to be changed in each configuration.
-        strict: whether an experiment to which the choices do not apply is an error, or left out if others are left.
+        experiments: the experiments to select from, by name.
+        scale: "smoke", "demo", "paper", or None to let the choices decide between "demo" and "paper".
+        choices: by setting, the values that a configuration may have; other configurations are left out.
+        settings: texts ``key=value``, each a setting to change in every configuration.
+        strict: whether an experiment to which the choices do not apply is an error. If False it is left out, and it is
+            an error only when no experiment remains.
 
     Raises:
-        ValueError: a choice or a setting does not fit.
+        ValueError: if a choice or a setting does not fit the experiments.
     """
     selected, problems = {}, []
     for name, experiment in experiments.items():
@@ -72,7 +73,7 @@ def _fitting(experiment: Experiment, scale: str | None, choices: Choices) -> Sel
     grids = {of: module.configs(of) for of in (small, large)}
     for key, wanted in choices.items():
         if key not in {field.name for field in fields(module.Config)}:
-            raise ValueError(f"--{key} does not apply to {name}, whose configurations have no {key}")
+            raise ValueError(f"--{key} does not apply to {name}, whose configurations have no {key}; leave it out")
         known = list(dict.fromkeys(str(getattr(config, key)) for grid in grids.values() for config in grid))
         if unknown := [value for value in wanted if value not in (*known, "all")]:
             rule = f"--{key} of {name} must be all or among {', '.join(known)}"
@@ -98,7 +99,7 @@ def _fitting(experiment: Experiment, scale: str | None, choices: Choices) -> Sel
 
 
 def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[str]) -> list[Any]:
-    """The configurations with the settings changed; those that become equal are one."""
+    """Return the configurations with the settings changed; configurations that become equal appear once."""
     name, known_fields = experiment.name, fields(experiment.config.Config)
     kinds = get_type_hints(experiment.config.Config)
     changes = {}
@@ -116,10 +117,10 @@ def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[s
 
 
 def _value(text: str, kind: Any) -> Any:
-    """Text as a value of an annotated type; a tuple's items have commas between them."""
+    """Read a text as a value of an annotated type; commas separate the items of a tuple."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        for one in sorted(arguments, key=lambda argument: argument is str):  # any text is a str, so that comes last
+        for one in sorted(arguments, key=lambda argument: argument is str):  # str comes last, since any text is one
             with suppress(ValueError):
                 return _value(text, one)
     elif origin is Literal:

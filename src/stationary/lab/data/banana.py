@@ -7,7 +7,10 @@ from stationary.lab.data.split import Split
 
 
 def load() -> Split:
-    """The paper's 400 training points (183 and 217) and the 4,900 others to test on; as they are, not standardised."""
+    """Load the paper's 400 training points, 183 and 217 of the two classes, and the 4,900 other points for the test.
+
+    The inputs are not standardised.
+    """
     table = read("banana")
     x = torch.tensor(table[["x1", "x2"]].to_numpy(), dtype=torch.float32)
     y = torch.tensor(table["class"].to_numpy())

@@ -1,4 +1,4 @@
-"""What is slow to parse is parsed once."""
+"""A cache on disk for arrays that are slow to parse or to compute."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ import numpy as np
 
 from stationary._files import write_atomically
 
-VERSION = 1  # of what the cached files hold; with another number everything is parsed again
+VERSION = 1  # of the format of the cached files; another number makes everything be computed again
 Array = np.ndarray[Any, Any]
 
 
 def folder() -> Path:
-    """``$STATIONARY_CACHE``, else ``$XDG_CACHE_HOME/stationary``, else ``~/.cache/stationary``."""
+    """Return the folder: ``$STATIONARY_CACHE``, else ``$XDG_CACHE_HOME/stationary``, else ``~/.cache/stationary``."""
     if own := os.environ.get("STATIONARY_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "stationary"
 
 
 def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[Array, Array]:
-    """``parse(source)``, its x and y, remembered for as long as the content of source stays the same."""
+    """Return the arrays x and y of ``parse(source)``, from the cache while the content of the file is the same."""
 
     def arrays() -> dict[str, Array]:
         x, y = parse(source)
@@ -34,17 +34,18 @@ def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[
 
 
 def remembered(name: str, keys: Sequence[str], compute: Callable[[], dict[str, Array]]) -> dict[str, Array]:
-    """What ``compute`` gives, arrays with these keys, kept under this name.
+    """Return the arrays that ``compute`` gives, from the cache if they are there.
 
-    A damaged or incomplete cache is written again; one that cannot be written is done without.
+    A damaged or incomplete file is written again. Where the folder cannot be written to, nothing is cached.
 
     Args:
-        name: of the file; it should have a digest of all that the arrays depend on.
-        keys: of the arrays.
-        compute: called if they are not there.
+        name: name of the cached file; it should contain a digest of all that the arrays depend on.
+        keys: names of the arrays.
+        compute: function that computes the arrays by name; it is called if they are not in the cache.
     """
     path = folder() / f"{name}-v{VERSION}.npz"
-    # What a damaged file raises depends on the damaged byte; NumPy leaves it open if it opened it.
+    # Which error a damaged file raises depends on the damaged byte. The file is opened here since np.load would leave
+    # it open after an error.
     with suppress(Exception), path.open("rb") as file, np.load(file) as stored:
         return {key: stored[key] for key in keys}
     arrays = compute()

@@ -1,6 +1,7 @@
 """CIFAR-10: 60,000 colour photographs of 32 by 32 pixels, of ten classes (Krizhevsky, 2009).
 
-Five of the classes are known, the others are the unknown ones that a network should be unsure of.
+The experiment takes the first five classes as known, and the others as unknown ones that a network should be unsure
+of.
 """
 
 import hashlib
@@ -24,12 +25,12 @@ from stationary._files import write_atomically
 from stationary.lab.data import cache
 
 CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-KNOWN = (0, 1, 2, 3, 4)  # the others are unknown
+KNOWN = (0, 1, 2, 3, 4)  # class indices; the other classes are unknown
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 URL_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 FOLDER = "cifar-10-batches-bin"
-MD5 = {  # of each file; the last one is the test part
+MD5 = {  # checksum of each file; the last file has the test images
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
     "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
     "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
@@ -40,12 +41,19 @@ MD5 = {  # of each file; the last one is the test part
 IMAGES_PER_FILE = 10_000
 RECORD = 1 + 3 * 32 * 32  # bytes: the label, then all of red, of green and of blue, row by row
 ELSEWHERE = "unpack a copy of it from elsewhere and give its folder as --data-dir"
-OnBytes = Callable[[int, int | None], object]  # called with the bytes that are there and their total, if it is known
+OnBytes = Callable[
+    [int, int | None], object
+]  # called with the number of bytes that have arrived, and their total or None
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some images: pixels x, (n, 3, 32, 32), uint8, in red, green and blue; class indices y, (n,)."""
+    """Some images and their classes.
+
+    Args:
+        x: pixels in red, green and blue, (n, 3, 32, 32), uint8.
+        y: class indices, (n,).
+    """
 
     x: Tensor
     y: Tensor
@@ -57,6 +65,10 @@ class Images:
 
     The pixels that ``load`` gives stay on the disk until they are used: ``x_test[rows]`` reads these rows. Those of
     ``x_train`` come from several files and are put together, in 150 MB of memory, when they are first asked for.
+
+    Args:
+        train: the training images, in one part or several.
+        test: the test images.
     """
 
     train: tuple[Part, ...]
@@ -80,11 +92,11 @@ class Images:
 
 
 def load(data_dir: str | Path | None = None) -> Images:
-    """CIFAR-10, from the six files of its binary version, which are verified each time.
+    """Load CIFAR-10 from the six files of its binary version, whose checksums are verified each time.
 
     Args:
-        data_dir: the folder of the files, or the one above. Else they are looked for in ``$STATIONARY_DATA``, and then
-            in the cache folder, into which ``download`` writes.
+        data_dir: the folder of the files, or the folder above it. Files that are not there are looked for in the
+            folder ``$STATIONARY_DATA``, and then in the cache folder, into which ``download`` writes.
     """
     place = find(data_dir)
     parts = [_read(place / name) for name in MD5]
@@ -92,13 +104,20 @@ def load(data_dir: str | Path | None = None) -> Images:
 
 
 def find(data_dir: str | Path | None = None) -> Path:
-    """The folder of the files, not verified; of those that ``load`` looks into."""
+    """Return the folder from which ``load`` would read the files; they are not verified.
+
+    Args:
+        data_dir: the folder to look into first, as for ``load``.
+
+    Raises:
+        FileNotFoundError: if none of the folders has any of the files.
+    """
     given = (data_dir, os.environ.get("STATIONARY_DATA"), cache.folder())
     folders = [Path(folder).expanduser() for folder in given if folder]
     places = [place for folder in folders for place in _places(folder)]
     if not places:
         raise FileNotFoundError(
-            f"no CIFAR-10 in {' or '.join(map(str, folders))}, nor in a folder {FOLDER} there; "
+            f"there is no CIFAR-10 in {' or '.join(map(str, folders))}, nor in a folder {FOLDER} there; "
             "`stationary data cifar10` downloads it; or give the folder of data_batch_1.bin and the other files as "
             "--data-dir or as STATIONARY_DATA"
         )
@@ -106,7 +125,7 @@ def find(data_dir: str | Path | None = None) -> Path:
 
 
 def verified(folder: str | Path) -> Path | None:
-    """Where in the folder the files are; None if one is missing or damaged."""
+    """Return where in the folder the files are, or None if one of them is missing or damaged."""
     try:
         place = _places(Path(folder).expanduser())[0]
         for name in MD5:
@@ -117,19 +136,20 @@ def verified(folder: str | Path) -> Path | None:
 
 
 def download(folder: str | Path | None = None, url: str = URL, progress: OnBytes = lambda done, total: None) -> Path:
-    """Download the files, unless they are there, and say in which folder they are.
+    """Download the files, unless they are there, and return the folder in which they are.
 
-    What an interrupted download has brought is kept, and the next one continues there.
+    An interrupted download keeps what has arrived, and the next one continues there.
 
     Args:
-        folder: the files go into cifar-10-batches-bin in it. Without, the cache folder.
-        url: of the archive.
-        progress: called from time to time with the bytes that have arrived, and with their total or None.
+        folder: folder in which the files get a folder cifar-10-batches-bin of their own; None for the cache folder.
+        url: address of the archive.
+        progress: function that is called from time to time with the number of bytes that have arrived, and with their
+            total, or None if that is not known.
     """
     folder = Path(folder or cache.folder()).expanduser()
     if found := verified(folder):
         return found
-    place = next(iter(_places(folder)), folder / FOLDER)  # damaged files are replaced where they are
+    place = next(iter(_places(folder)), folder / FOLDER)  # damaged files are replaced in their place
     place.mkdir(parents=True, exist_ok=True)
     archive = place / "cifar-10-binary.tar.gz.part"
     if not archive.exists() or _digest(archive)[1] != URL_MD5:
@@ -147,9 +167,14 @@ def download(folder: str | Path | None = None, url: str = URL, progress: OnBytes
 
 
 def generated(n_train: int, n_test: int, seed: int) -> Images:
-    """Images to try things out on without CIFAR-10: striped, each class of its own colour and direction, with noise.
+    """Generate images for trials without CIFAR-10: stripes with noise, each class with its own colour and direction.
 
-    The classes overlap a little, so that no network is right about all of them.
+    The classes overlap a little, so that no network is right about all images.
+
+    Args:
+        n_train: number of training images.
+        n_test: number of test images.
+        seed: seed of the random numbers.
     """
     for name, value, least in (("n_train", n_train, 1), ("n_test", n_test, 1), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -165,7 +190,7 @@ def _draw(n: int, generator: torch.Generator) -> Part:
         return torch.randn(n, *shape, generator=generator)
 
     y = torch.randperm(n, generator=generator) % 10
-    angle = math.pi / 10 * (y[:, None, None] + 0.3 * normal(1, 1))  # half a circle has all directions of stripes
+    angle = math.pi / 10 * (y[:, None, None] + 0.3 * normal(1, 1))  # half a turn covers all directions of stripes
     at = torch.arange(32) / 32
     along = at[:, None] * angle.cos() + at * angle.sin()
     stripes = (2 * math.pi * (4 * along + normal(1, 1))).sin()
@@ -178,13 +203,13 @@ def _draw(n: int, generator: torch.Generator) -> Part:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folder itself and the one in it, those of them that have any of the files."""
+    """Return those of the folder and its cifar-10-batches-bin that have any of the files."""
     return [place for place in (folder, folder / FOLDER) if any((place / name).is_file() for name in MD5)]
 
 
 def _read(path: Path) -> Part:
     _verify_file(path)
-    # Mapped, and private: what is changed in the tensor is not changed in the file.
+    # The file is mapped privately: a change of the tensor does not change the file.
     size = IMAGES_PER_FILE * RECORD
     records = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8).view(-1, RECORD)
     return Part(records[:, 1:].unflatten(1, (3, 32, 32)), records[:, 0].long())
@@ -211,7 +236,7 @@ def _digest(path: Path) -> tuple[int, str]:
 
 
 def _copy(source: IO[bytes], *to: IO[bytes]) -> tuple[int, str]:
-    """Copy a file, and give its size and MD5."""
+    """Copy a file to any number of others, and return its size and MD5."""
     size, md5 = 0, hashlib.md5(usedforsecurity=False)
     while piece := source.read(2**20):
         size += len(piece)
@@ -225,7 +250,7 @@ def _copy(source: IO[bytes], *to: IO[bytes]) -> tuple[int, str]:
 
 
 def _fetch(url: str, path: Path, progress: OnBytes) -> None:
-    """Download what is missing of a file."""
+    """Download what is missing of a file, which may be all of it."""
     try:
         with _open(url, path) as response, path.open("ab" if response.status == 206 else "wb") as file:
             length = response.headers["Content-Length"]
@@ -244,7 +269,7 @@ def _fetch(url: str, path: Path, progress: OnBytes) -> None:
 
 
 def _open(url: str, path: Path) -> Any:
-    """The answer to a request for what is missing of a file: status 206, or 200 and everything from the start."""
+    """Request what is missing of a file; the answer has status 206, or 200 if it has everything from the start."""
     start = path.stat().st_size if path.exists() else 0
     try:
         return urlopen(Request(url, headers={"Range": f"bytes={start}-"} if start else {}), timeout=60)
@@ -252,17 +277,20 @@ def _open(url: str, path: Path) -> Any:
         error.close()
         if error.code != 416 or not start:
             raise
-        path.unlink()  # it is as long as the archive or longer, and is not the archive
+        path.unlink()  # the file has the length of the archive or more, but not its content
         return _open(url, path)
 
 
 def _extract(archive: Path, place: Path) -> None:
-    """Unpack the six files. Names in the archive are compared, and never used as paths: none can lead elsewhere."""
+    """Unpack the six files.
+
+    Names in the archive are only compared with the expected ones and never used as paths, so that none leads elsewhere.
+    """
     missing = {f"{FOLDER}/{name}": place / name for name in MD5}
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
             if path := missing.pop(member.name, None):
-                source = tar.extractfile(member) if member.isreg() else None  # it would follow a link
+                source = tar.extractfile(member) if member.isreg() else None  # extractfile would follow a link
                 if not source:
                     raise ValueError(f"{member.name} in {archive} must be a file, not a link or device; {ELSEWHERE}")
                 write_atomically(path, partial(_unpack, source, path))
@@ -273,4 +301,4 @@ def _extract(archive: Path, place: Path) -> None:
 
 
 def _unpack(source: IO[bytes], path: Path, file: IO[bytes]) -> None:
-    _verify(path, *_copy(source, file), ELSEWHERE)  # before the file gets its name
+    _verify(path, *_copy(source, file), ELSEWHERE)  # before write_atomically gives the file its name

@@ -1,4 +1,4 @@
-"""A data set in two parts."""
+"""A data set that is split into training and test data."""
 
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,12 @@ class Split:
     """Training and test data of one task.
 
     Args:
-        x_train, x_test: (n, d), floating point.
-        y_train, y_test: (n,) class indices, or (n, m) real targets.
-        feature_names: d names.
-        class_names: one for each class; empty for regression.
+        x_train: training inputs, (n, d), floating point.
+        y_train: training targets: class indices (n,), or real numbers (n, m).
+        x_test: test inputs, as ``x_train``.
+        y_test: test targets, as ``y_train``.
+        feature_names: the d names of the columns of the inputs.
+        class_names: the names of the classes, in the order of their indices; empty for regression.
     """
 
     x_train: Tensor
@@ -41,6 +43,6 @@ class Split:
         return len(self.class_names)
 
     def to(self, device: str | torch.device) -> "Split":
-        """The same data on another device."""
+        """Return the same data on another device."""
         names = ("x_train", "y_train", "x_test", "y_test")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})

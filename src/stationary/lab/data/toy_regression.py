@@ -7,21 +7,21 @@ from stationary.lab.data.split import Split
 
 
 def function(x: Tensor) -> Tensor:
-    """f(x) = (x - 1/2)^3 / 4 + x^2 / 2 - x + 1/5."""
+    """Compute the function without noise, f(x) = (x - 1/2)^3 / 4 + x^2 / 2 - x + 1/5."""
     return (x - 0.5) ** 3 / 4 + x**2 / 2 - x + 0.2
 
 
 def load(
     *, n: int = 100, cluster_std: float = 0.07, noise_std: float = 0.02, extent: float = 3.0, seed: int = 0
 ) -> Split:
-    """Two clusters of n points around -1 and 1, with noise; the test part is the function itself on a grid.
+    """Generate two clusters of training points around -1 and 1, with noise; the test data are f itself on a grid.
 
     Args:
-        n: points in each cluster.
-        cluster_std: their spread.
-        noise_std: of the training targets.
-        extent: the grid goes from -extent to extent.
-        seed: of the points and the noise.
+        n: number of points in each cluster.
+        cluster_std: standard deviation of the inputs of a cluster.
+        noise_std: standard deviation of the noise of the training targets.
+        extent: half the width of the grid, which goes from -extent to extent.
+        seed: seed of the points and the noise.
     """
     generator = torch.Generator().manual_seed(seed)
     centres = torch.tensor([-1.0, 1.0]).repeat_interleave(n)[:, None]

@@ -23,7 +23,7 @@ with extra("experiments"):
 DATASETS = ("diabetes", "adult", "adult-scaled", "connect-4", "connect-4-codes", "connect-4-onehot", "covtype")
 CONNECT_4 = {"connect-4": {"o": -1.0, "b": 0.0, "x": 1.0}, "connect-4-codes": {"b": 0.0, "o": 1.0, "x": 2.0}}
 
-EXPECTED: dict[str, tuple[int, dict[Any, int]]] = {  # features in the file, rows of each class
+EXPECTED: dict[str, tuple[int, dict[Any, int]]] = {  # number of features in the file, and of rows of each class
     "diabetes": (8, {"tested_negative": 500, "tested_positive": 268}),
     "adult": (14, {"<=50K": 34_014, ">50K": 11_208}),
     "connect-4": (42, {"draw": 6_449, "loss": 16_635, "win": 44_473}),
@@ -46,10 +46,11 @@ class Tabular:
     """A whole data set, encoded but not yet standardised.
 
     Args:
-        x: (n, d); numeric columns as they are, the others as one column for each value.
-        y: (n,) class indices.
-        numeric: (d,), which columns are to be standardised.
-        feature_names, class_names: d, and one for each class.
+        x: inputs, (n, d): numeric columns as they are, and for each category one column that is 0 or 1.
+        y: class indices, (n,).
+        numeric: whether a column is to be standardised, (d,), boolean.
+        feature_names: the d names of the columns of x.
+        class_names: the names of the classes, in the order of their indices.
     """
 
     x: Tensor
@@ -67,11 +68,17 @@ class Tabular:
         return len(self.class_names)
 
     def to(self, device: str | torch.device) -> "Tabular":
-        """The same data on another device."""
+        """Return the same data on another device."""
         return replace(self, x=self.x.to(device), y=self.y.to(device), numeric=self.numeric.to(device))
 
     def fold_rows(self, n_folds: int = 10, *, seed: int = 0, stratified: bool = False) -> list[tuple[Tensor, Tensor]]:
-        """The rows to train and to test on, for each fold; every row is tested once."""
+        """Return the training and the test rows of each fold of a cross-validation; every row is tested once.
+
+        Args:
+            n_folds: number of folds.
+            seed: seed of the random assignment of rows to folds.
+            stratified: whether each fold has about the same share of each class.
+        """
         kind = StratifiedKFold if stratified else KFold
         y = self.y.cpu().numpy()
         folds = kind(n_folds, shuffle=True, random_state=seed).split(y, y)
@@ -79,13 +86,13 @@ class Tabular:
         return [(torch.from_numpy(train).to(device), torch.from_numpy(test).to(device)) for train, test in folds]
 
     def scaling(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation, (d,) each, of the numeric columns over the given rows.
+        """Return mean and standard deviation, (d,) each, of the numeric columns over the given rows.
 
-        They are 0 and 1 for the other columns, and the standard deviation of a constant column is 1.
+        They are 0 and 1 for the other columns. A constant column has the standard deviation 1.
         """
         x = self.x[rows]
-        x = x.cpu() if x.device.type == "mps" else x  # which has no float64
-        pieces = x.split(2**20 if x.is_cuda else 8192)  # in float64 they stay in a processor's cache
+        x = x.cpu() if x.device.type == "mps" else x  # the device mps has no float64
+        pieces = x.split(2**20 if x.is_cuda else 8192)  # pieces that stay in a processor's cache in float64
         mean = torch.stack([piece.sum(0, dtype=torch.float64) for piece in pieces]).sum(0) / len(x)
         std = (torch.stack([(piece - mean).square().sum(0) for piece in pieces]).sum(0) / len(x)).sqrt()
         numeric = self.numeric.to(x.device)
@@ -93,30 +100,32 @@ class Tabular:
         return mean.float().to(self.x.device), std.float().to(self.x.device)
 
     def folds(self, n_folds: int = 10, *, seed: int = 0, stratified: bool = False) -> Iterator[Split]:
-        """The splits of ``fold_rows``; standardised on each fold's training part."""
+        """Yield the split of each fold of ``fold_rows``, standardised by its own training rows."""
         for train, test in self.fold_rows(n_folds, seed=seed, stratified=stratified):
             yield self.split(train, test)
 
     def split(self, train: Any, test: Any) -> Split:
-        """The given rows to train and to test on, standardised on the first."""
+        """Return the given training and test rows as a ``Split``; both are standardised by the training rows."""
         mean, std = self.scaling(train)
         x_train, x_test = (self.x[train] - mean) / std, (self.x[test] - mean) / std
         return Split(x_train, self.y[train], x_test, self.y[test], self.feature_names, self.class_names)
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Tabular:
-    """A benchmark by name.
+    """Load a benchmark by name.
 
-    Adult comes without the 3,620 rows that lack a value; in "adult-scaled" the columns of its categories are
-    standardised as well. In "connect-4" the squares are numbers, o, b, x as -1, 0, 1, which keeps the empty square
-    between the players; in "connect-4-codes" b, o, x are 0, 1, 2, by the alphabet; in "connect-4-onehot" each square
-    has three columns. All 54 columns of Covtype are numeric, also the 44 that are 0 or 1: the paper's code standardised
-    them as well.
+    - "adult" has no rows with a missing value; there are 3,620 in the file. In "adult-scaled" the columns of the
+      categories are standardised as well.
+    - In "connect-4" a square is one number: o, b and x are -1, 0 and 1, so that the empty square, b, is between the
+      players. In "connect-4-codes" b, o and x are 0, 1 and 2, in the order of the alphabet. In "connect-4-onehot" a
+      square has three columns.
+    - All 54 columns of "covtype" are standardised, also the 44 that are 0 or 1, as in the paper's code.
 
     Args:
-        name: one of ``DATASETS``; all but "covtype" are bundled.
-        data_dir: the folder of covtype.csv.xz. Else it is looked for in the folder ``$STATIONARY_DATA``, and then
-            downloaded by scikit-learn, into the first of these folders or where scikit-learn keeps its data.
+        name: name of the benchmark, one of ``DATASETS``; all but "covtype" are bundled.
+        data_dir: the folder of covtype.csv.xz. A file that is not there is looked for in ``$STATIONARY_DATA``. If it is
+            in neither, scikit-learn downloads it, into the first of these folders that is given, or else to where
+            scikit-learn keeps its data.
     """
     if name not in DATASETS:
         raise ValueError(f"name must be one of {', '.join(DATASETS)}; got {name!r}")
@@ -125,14 +134,14 @@ def load(name: str, data_dir: str | Path | None = None) -> Tabular:
 
 def _bundled(name: str) -> Tabular:
     file = next(file for file in EXPECTED if name.startswith(file))
-    table = read(file, dtype="category" if file == "connect-4" else None)  # much faster than strings
+    table = read(file, dtype="category" if file == "connect-4" else None)  # categories are much faster than strings
     table = table[(table != "?").all(axis=1)].reset_index(drop=True)
     labels = table.pop("class")
     _verify(file, table.shape[1], labels, FOLDER / f"{file}.csv.xz", REPAIR)
     classes = pd.Categorical(labels)
     if name in CONNECT_4:
         table = table.apply(lambda square: square.map(CONNECT_4[name]).astype(float))
-    encoded = pd.get_dummies(table, dtype=float)  # numeric columns first
+    encoded = pd.get_dummies(table, dtype=float)  # it puts numeric columns first
     numeric = torch.tensor([column in table.columns or name == "adult-scaled" for column in encoded.columns])
     x = torch.tensor(encoded.to_numpy(np.float32)).contiguous()
     y = torch.from_numpy(classes.codes.astype(np.int64))
@@ -160,7 +169,7 @@ def _download_covtype(folders: list[Path]) -> tuple[Array, Array]:
     home = folders[0] if folders else None
     try:
         found = fetch_covtype(data_home=home)
-    except Exception as error:  # of the network, the disk or the downloaded file: the way out is the same
+    except Exception as error:  # whether network, disk or file is to blame, the way out is the same
         looked = " or ".join(str(folder) for folder in folders) or "--data-dir or STATIONARY_DATA, which are not given"
         raise FileNotFoundError(
             f"no {COVTYPE_FILE} in {looked}, and scikit-learn could not download it ({error!r}); {COVTYPE_REPAIR}"

@@ -1,7 +1,7 @@
-"""The paper's figures and tables: one folder each, with config.py, run.py and report.py as ``base`` describes them.
+"""The experiments: a folder for each figure or table, with config.py, run.py and report.py as ``base`` describes them.
 
-What they share: ``paper``, names of activations and the paper's numbers; ``networks``, what is trained; ``rows``, how
-results become the rows of a table.
+They share ``paper``, the names of activations and the paper's numbers; ``networks``, activations by name and the
+training of small networks; and ``rows``, which sorts results into the rows of a table.
 """
 
 from stationary.lab.experiments.base import Experiment

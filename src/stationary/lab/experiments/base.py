@@ -1,7 +1,7 @@
 """The contract of an experiment: a folder with config.py, run.py and report.py, each imported only when it is needed.
 
-``stationary list`` and ``status`` read the first, which imports nothing heavy. What computes imports the second, and
-needs neither matplotlib nor jinja2. Only ``stationary report`` imports the third.
+``stationary list`` and ``stationary status`` import config.py, which imports nothing heavy. A process that computes
+imports run.py, and needs neither matplotlib nor jinja2. Only ``stationary report`` imports report.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,75 +19,77 @@ class ConfigModule(Protocol):
 
     @property
     def TITLE(self) -> str:
-        """Its heading in the report."""
+        """The heading of the experiment in the report."""
 
     @property
     def REPRODUCES(self) -> str:
-        """What of the paper it shows, for ``stationary list``."""
+        """Which part of the paper the experiment reproduces, as ``stationary list`` shows it."""
 
     @property
     def DURATION(self) -> Mapping[str, str]:
-        """How long it takes, in words, for each scale."""
+        """By scale, how long all its runs take, in words."""
 
     @property
     def VERSION(self) -> int:
-        """Raised when stored results become invalid."""
+        """Version of the experiment; a higher number makes stored results invalid."""
 
     @property
     def LOCKSTEP(self) -> str | None:
-        """A setting that is a tuple, such as the folds, or None.
+        """Name of a setting that is a tuple, such as "folds", in which runs may differ that run together; or None.
 
-        ``configs`` then gives one entry of it each, which is what is stored; but configurations that differ in nothing
-        else can run as one, as they do on a GPU: what ``run`` returns has one row for each entry.
+        Each configuration of ``configs`` has a tuple of one entry, and a result is stored for each. On a GPU,
+        configurations that differ in nothing else run as one configuration with all their entries; the arrays that
+        ``run`` returns then have one row for each entry.
         """
 
     @property
     def Config(self) -> type[Any]:
-        """A frozen dataclass of numbers, strings and tuples of them: one run."""
+        """The class of configurations: a frozen dataclass of numbers, strings and tuples; an instance is one run."""
 
     def configs(self, scale: str) -> Sequence[Any]:
-        """The configurations of "smoke" (a moment), "demo" (a laptop) or "paper" (its own settings)."""
+        """Return the configurations of a scale: "smoke" (a moment), "demo" (minutes) or "paper" (the paper's own)."""
 
 
 class RunModule(Protocol):
-    """run.py: how it is computed. It imports neither matplotlib nor jinja2."""
+    """run.py: how a configuration is computed. It imports neither matplotlib nor jinja2."""
 
     def run(self, config: Any, device: str = "cpu") -> "Arrays":
-        """Compute one configuration; no I/O."""
+        """Compute one configuration on a device and return its arrays; it writes no results."""
 
 
 @runtime_checkable
 class NeedsData(Protocol):
-    """A run.py whose data or models may not be there."""
+    """A run.py that needs data or models which may not be on this machine."""
 
     def missing(self, configs: Sequence[Any]) -> str | None:
-        """Why these configurations cannot run here and what to do about it, or None.
+        """Say why these configurations cannot run here and what to do about it; None if they can run.
 
-        It is asked before they run, those that have a result left out; an experiment that was not named on the command
-        line is then left out, too.
+        It is called before a run, with the configurations that have no result yet. If it returns a reason, an
+        experiment that the command line does not name is left out; one that it names is an error.
         """
 
 
 class ReportModule(Protocol):
-    """report.py: what the results say."""
+    """report.py: how the results become a section of the report."""
 
     def report(self, results: "list[tuple[Any, Arrays]]") -> "Section":
-        """Show and judge what was computed: pairs of a configuration and its arrays."""
+        """Show and judge results, which are pairs of a configuration and its arrays, as a section of the report."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment by its package; each of its three files is imported when it is asked for.
+    """An experiment; each of its three modules is imported when it is first asked for.
 
     Args:
-        package: as it is imported, such as "stationary.lab.experiments.uci". Its last part is the experiment's name.
+        package: import name of its package, such as "stationary.lab.experiments.uci". The last part is the name of the
+            experiment.
     """
 
     package: str
 
     @property
     def name(self) -> str:
-        """As on the command line and in the run store."""
+        """Name of the experiment on the command line and in the run store."""
         return self.package.rpartition(".")[2]
 
     @property

@@ -1,4 +1,4 @@
-"""What the experiments' networks share: the paper's activations by name, and the training of its toy networks."""
+"""What the experiments' networks share: the paper's activations by name, and the training of its small networks."""
 
 import math
 
@@ -13,13 +13,14 @@ from stationary.training.data import Pair
 
 
 def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Module:
-    """The paper's activation.
+    """Return an activation of the paper.
 
     Args:
-        prior: which, and its variant. Surrogate gradients are those of a jump blurred by the length-scale.
-        lengthscale: of the Matérn ones.
-        code_scale: scaled as in the authors' published code, whose Matérn activations have the variance
-            lambda / nu = 2 / (lengthscale sqrt(2 nu)) instead of 1, and whose RBF is e^(-x^2).
+        prior: which activation, and its variant. With the variant "surrogate", gradients are those of a jump that is
+            blurred by the length-scale.
+        lengthscale: length-scale of the Matérn activations, and of the RBF unless ``code_scale``.
+        code_scale: whether activations are scaled as in the authors' published code, whose Matérn activations have the
+            variance lambda / nu = 2 / (lengthscale sqrt(2 nu)) instead of 1, and whose RBF is e^(-x^2).
     """
     surrogate = lengthscale if prior.variant == "surrogate" else None
     if prior.name in NUS:
@@ -29,19 +30,27 @@ def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Modu
     if prior.name == "step":
         return Step(surrogate=surrogate)
     if prior.name == "siren":
-        return Sine(1.0)  # the frequency is not in the paper
+        return Sine(1.0)  # the paper does not state the frequency
     if prior.name == "rbf":
         return RBF(1.0, math.sqrt(math.pi / 2)) if code_scale else RBF(lengthscale)
     return activation_by_name(prior.name)
 
 
 def fit_seeds(method: Method, build: Build, data: Pair, training: Training, n: int) -> list[Posterior]:
-    """Posteriors of the same data that differ in their seed: ``training.seed``, ``training.seed`` + 1, ..."""
+    """Fit n posteriors to the same data with the seeds ``training.seed``, ``training.seed`` + 1, and so on."""
     return fit_folds(method, build, [data] * n, training, seeds=range(training.seed, training.seed + n))
 
 
 def toy_training(epochs: int, *, loss: str = "cross_entropy", seed: int = 0) -> Training:
-    """Full batches, Adam 0.02, divided by 10 at the epochs 250, 500 and 1000."""
+    """Return the training of the paper's small networks, with Adam on all rows at once.
+
+    The learning rate is 0.02, and divided by 10 at the epochs 250, 500 and 1000.
+
+    Args:
+        epochs: number of epochs.
+        loss: the loss, as for ``Training``.
+        seed: seed of the first network.
+    """
     return Training(
         loss=loss, epochs=epochs, batch_size=None, learning_rate=0.02, milestones=(250, 500, 1000), seed=seed
     )

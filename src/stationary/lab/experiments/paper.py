@@ -34,9 +34,9 @@ NAMES = {
     "sincos": "sine-cosine",
     "siren": "SIREN",
 }
-LOCAL = ("rbf", *NUS)  # they decay, so their prior can be restored
+LOCAL = ("rbf", *NUS)  # activations that decay, so that their prior can be restored
 Variant = Literal["", "surrogate", "learnable"]
-VARIANTS: dict[Variant, tuple[str, ...]] = {  # and of which activations
+VARIANTS: dict[Variant, tuple[str, ...]] = {  # by variant, the activations that have it
     "": tuple(NAMES),
     "surrogate": ("step", "matern12"),
     "learnable": tuple(NUS),
@@ -44,15 +44,20 @@ VARIANTS: dict[Variant, tuple[str, ...]] = {  # and of which activations
 
 
 def in_a_row(*words: str) -> str:
-    """The words that are not empty, with a space between them: how rows of tables are named."""
+    """Join the words that are not empty with spaces, to name a row of a table."""
     return " ".join(filter(None, words))
 
 
 def look_up(rows: Mapping[str, T], key: str, setting: str) -> T:
-    """What a stored name stands for.
+    """Return the entry of ``rows`` that has the name ``key``.
+
+    Args:
+        rows: the entries by name.
+        key: the name.
+        setting: what the error message calls the name.
 
     Raises:
-        ValueError: nothing has this name; ``setting`` is what the error calls it.
+        ValueError: if nothing has this name.
     """
     if key in rows:
         return rows[key]
@@ -68,10 +73,10 @@ class Prior:
     """An activation, named after the prior over functions that it stands for.
 
     Args:
-        name: one of ``NAMES``.
-        variant: "surrogate" for a jump whose gradients are those of a blurred one; "learnable" for smoothness and
-            length-scale that are trained; or "".
-        restored: whether its predictions are made with the restored prior; of a network that was trained without.
+        name: name of the activation, one of ``NAMES``.
+        variant: "surrogate" for a jump that is trained with the gradients of a blurred one; "learnable" for smoothness
+            and length-scale that are trained; "" for the activation as it is.
+        restored: whether predictions are made with the restored prior, by a network that was trained without it.
     """
 
     name: str
@@ -83,21 +88,23 @@ class Prior:
             known = ", ".join(VARIANTS[self.variant])
             raise ValueError(f"name must be one of {known} for the variant {self.variant!r}; got {self.name!r}")
         if self.restored and not self.restorable:
-            raise ValueError(f"restored needs one of {', '.join(LOCAL)} without a variant; got {self.key!r}")
+            raise ValueError(
+                f"restored needs a name that is one of {', '.join(LOCAL)}, without a variant; got {self.key!r}"
+            )
 
     @property
     def restorable(self) -> bool:
-        """Whether there is a row with its restored prior as well."""
+        """Whether predictions can also be made with the restored prior, for a row of their own."""
         return self.name in LOCAL and not self.variant
 
     @property
     def key(self) -> str:
-        """As configurations and stored results name it, such as "matern12 surrogate"."""
+        """The name in configurations and stored results, such as "matern12 surrogate"."""
         return in_a_row(self.name, self.variant, "restored" * self.restored)
 
     @property
     def label(self) -> str:
-        """As reports print it, such as "Matérn-1/2 surrogate"."""
+        """The name in reports, such as "Matérn-1/2 surrogate"."""
         return in_a_row(NAMES[self.name], self.variant, "restored" * self.restored)
 
 
@@ -107,7 +114,7 @@ TRAINABLE, RESTORED = ({prior.key: prior for prior in priors} for priors in (_tr
 
 
 def published(experiment: str, dataset: str, prior: str, method: str, metric: str) -> Measured | None:
-    """A number of the paper's tables, or None where it gives none."""
+    """Return a number of the paper's tables, or None where the paper gives none."""
     return _tables().get((experiment, dataset, prior, method, metric))
 
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from stationary.lab.runs.store import Arrays
 
-Rows: TypeAlias = dict[str, Arrays]  # by row, its arrays by quantity
+Rows: TypeAlias = dict[str, Arrays]  # by name of a row, its arrays by quantity
 ByModel: TypeAlias = dict[tuple[str, str], tuple[Any, Arrays]]  # by model and prior, the configuration and its arrays
 
 
 def joined_rows(results: Iterable[Arrays]) -> Rows:
-    """The arrays that are stored as "row: quantity", by row; several runs are joined along the first axis.
+    """Collect the arrays that are stored under the name "row: quantity" by row, and join runs along the first axis.
 
-    Arrays without a row, such as the seconds that a run took, are left out.
+    Arrays whose name has no row, such as the seconds that a run took, are left out.
     """
     parts: dict[str, list[Arrays]] = {}
     for arrays in results:
@@ -32,5 +32,5 @@ def joined_rows(results: Iterable[Arrays]) -> Rows:
 
 
 def by_model(results: Iterable[tuple[Any, Arrays]]) -> ByModel:
-    """Results whose configurations differ in their ``model`` and ``prior``."""
+    """Return results by the ``model`` and ``prior`` of their configurations, which must differ."""
     return {(config.model, config.prior): (config, arrays) for config, arrays in results}

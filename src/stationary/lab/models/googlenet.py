@@ -3,18 +3,20 @@
 import torch
 from torch import Tensor, nn
 
-CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)  # of red, green and blue over the training images, in [0, 1]
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)  # mean of red, green and blue over the training images, on a scale of 0 to 1
 CIFAR10_STD = (0.2470, 0.2435, 0.2616)
 
 
 def normalised(images: Tensor) -> Tensor:
-    """CIFAR-10 images as ``GoogLeNet`` takes them: over the training images, each channel has mean 0 and deviation 1.
+    """Return CIFAR-10 images as ``GoogLeNet`` takes them.
+
+    Over the training images each channel has the mean 0 and the standard deviation 1.
 
     Args:
-        images: (n, 3, 32, 32), uint8.
+        images: raw pixels, (n, 3, 32, 32), uint8.
 
     Returns:
-        The same shape and memory format, in PyTorch's default float type.
+        A tensor of the same shape and memory format, in PyTorch's default float type.
     """
     if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.shape[1:] != (3, 32, 32):
         raise ValueError(
@@ -33,7 +35,7 @@ class GoogLeNet(nn.Module):
         >>> model = replace_head(GoogLeNet(10), StationaryHead(1024, 5, hidden=512))
 
     Args:
-        n_classes: classes; ``GoogLeNet(10)`` has 5,490,986 parameters.
+        n_classes: number of classes, the outputs of the last layer; ``GoogLeNet(10)`` has 5,490,986 parameters.
     """
 
     stem: nn.Sequential
@@ -46,8 +48,9 @@ class GoogLeNet(nn.Module):
         super().__init__()
         if not isinstance(n_classes, int) or n_classes < 1:
             raise ValueError(f"n_classes must be a positive integer, got {n_classes!r}; CIFAR-10 has 10")
-        # PyTorch's default initialisation, since it gives all filters the same norm |w|: before BatchNorm the relative
-        # step of SGD goes with 1/|w|^2, and Kaiming's fan_out has far larger |w| in the narrow 1x1 convolutions.
+        # The layers keep PyTorch's default initialisation, since it gives all filters the same norm |w|. Before
+        # BatchNorm the relative step of SGD goes with 1/|w|^2, and Kaiming's initialisation with fan_out has far
+        # larger |w| in the narrow 1x1 convolutions.
         self.stem = _convolution(3, 192, size=3)
         self.stage3 = nn.Sequential(  # 32 x 32 pixels
             Inception(192, 64, (96, 128), (16, 32), 32),
@@ -69,11 +72,11 @@ class GoogLeNet(nn.Module):
         self.head = nn.Linear(1024, n_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, 1024): the last feature maps, averaged over their pixels."""
+        """Return the features (n, 1024) of normalised images: the last feature maps, averaged over their pixels."""
         if not x.is_floating_point() or x.shape[1:] != (3, 32, 32):
             raise ValueError(
                 f"x must be a float tensor of shape (n, 3, 32, 32), got {_kind(x)}; "
-                "stationary.lab.models.googlenet.normalised makes it of uint8 images"
+                "stationary.lab.models.googlenet.normalised makes it from uint8 images"
             )
         return self.stage5(self.stage4(self.stage3(self.stem(x)))).mean((2, 3))
 
@@ -85,11 +88,11 @@ class Inception(nn.Module):
     """Four branches that see the same input; their channels, one after the other, are the output.
 
     Args:
-        in_channels: of the input.
-        one: channels of the 1x1 convolution.
-        three: channels of the 1x1 convolution and of the 3x3 convolution behind it.
-        five: the same for the branch that has a 5x5 convolution in the article.
-        pool: channels of the 1x1 convolution behind the max-pool.
+        in_channels: number of channels of the input.
+        one: number of channels of the branch with a 1x1 convolution.
+        three: numbers of channels of the 1x1 convolution and of the 3x3 convolution behind it in the second branch.
+        five: numbers of channels of the same two in the third branch, which has a 5x5 convolution in the article.
+        pool: number of channels of the 1x1 convolution behind the max-pool in the last branch.
     """
 
     one: nn.Sequential
@@ -101,7 +104,7 @@ class Inception(nn.Module):
         super().__init__()
         self.one = _convolution(in_channels, one, size=1)
         self.three = nn.Sequential(_convolution(in_channels, three[0], size=1), _convolution(*three, size=3))
-        # 3x3 here too, as in torchvision: only so, and without biases, does the network have 5,490,986 parameters.
+        # 3x3 here too, as in torchvision: so, and without biases, the network has 5,490,986 parameters.
         self.five = nn.Sequential(_convolution(in_channels, five[0], size=1), _convolution(*five, size=3))
         self.pool = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), _convolution(in_channels, pool, size=1))
 
@@ -111,7 +114,7 @@ class Inception(nn.Module):
 
 def _convolution(n_in: int, n_out: int, *, size: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(n_in, n_out, size, padding=size // 2, bias=False),  # BatchNorm has the bias
+        nn.Conv2d(n_in, n_out, size, padding=size // 2, bias=False),  # BatchNorm adds one
         nn.BatchNorm2d(n_out, eps=0.001),
         nn.ReLU(inplace=True),
     )

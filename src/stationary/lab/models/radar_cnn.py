@@ -6,23 +6,25 @@ from torch.nn import functional as F
 
 from stationary.nn.heads import StationaryHead
 
-PULSES = 250  # intervals in a sample, at most
+PULSES = 250  # places for intervals between pulses in a sample
 SCALARS = 2  # carrier frequency and pulse width
 WIDTHS = (24, 48, 128)  # channels of the three stages
-BESIDE = 20  # features of carrier frequency and pulse width; 128 + 20 = 148, as in the paper
+BESIDE = 20  # features of the two scalars; 128 + 20 = 148 features in all, as in the paper
 
 
 class RadarCNN(nn.Module):
-    """148-120-c: convolutions with skip connections over the intervals between pulses, and two layers for the scalars.
+    """The network 148-120-c: 148 features, a layer of 120 units, and an output for each of c emitters.
 
-    A sample has 25 to 250 pulses. Its intervals come with a mask that is 1 where there is one; behind every convolution
-    the features of other places are set to 0, and the mean and the maximum at the end are those over real places.
+    The features come from convolutions with skip connections over the intervals between pulses, and from two layers
+    over the carrier frequency and the pulse width. A sample has 25 to 250 pulses. Its intervals come with a mask that
+    is 1 where there is an interval. Behind every convolution the features of all other places are set to 0, and the
+    mean and the maximum at the end are taken over the places that have an interval.
 
     Args:
-        n_classes: emitters.
-        activation: of the 120 units, by name or as a module.
-        hidden: their number.
-        dropout: share of them that is dropped.
+        n_classes: number of emitters, which are the classes.
+        activation: activation of the hidden layer behind the features, by name or as a module.
+        hidden: number of units of that layer.
+        dropout: probability with which dropout sets one of these units to 0.
     """
 
     stem: nn.Conv1d
@@ -39,12 +41,12 @@ class RadarCNN(nn.Module):
         self.blocks = nn.ModuleList(
             [Block(WIDTHS[0], WIDTHS[0]), Block(WIDTHS[0], WIDTHS[1], 2), Block(WIDTHS[1], WIDTHS[2] // 2, 2)]
         )
-        self.norm = nn.GroupNorm(4, WIDTHS[2] // 2)  # without it features are so large that local activations are all 0
+        self.norm = nn.GroupNorm(4, WIDTHS[2] // 2)  # without it, large features make local activations 0
         self.beside = nn.Sequential(nn.Linear(SCALARS, BESIDE), nn.ReLU(), nn.Linear(BESIDE, BESIDE), nn.ReLU())
         self.head = StationaryHead(WIDTHS[2] + BESIDE, n_classes, hidden=hidden, activation=activation, dropout=dropout)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, 148) of inputs (n, 502), as ``Pulses.inputs`` gives them."""
+        """Return the features (n, 148) of inputs (n, 502), which ``Pulses.inputs`` makes."""
         if x.shape[1:] != (SCALARS + 2 * PULSES,):
             raise ValueError(
                 f"x must be of shape (n, {SCALARS + 2 * PULSES}), got {tuple(x.shape)}; Pulses.inputs() makes it"
@@ -64,7 +66,13 @@ class RadarCNN(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions, and what came in is added to what comes out."""
+    """A residual block: two convolutions, whose output is added to the block's input.
+
+    Args:
+        n_in: number of channels of the input.
+        n_out: number of channels of the output.
+        stride: stride of the first convolution; 2 keeps every other place.
+    """
 
     norms: nn.ModuleList
     first: nn.Conv1d
@@ -87,5 +95,5 @@ class Block(nn.Module):
 
 
 def _halved(mask: Tensor) -> Tensor:
-    """Of every other place, as a convolution of stride 2 has them."""
+    """Return the mask of every other place: those that a convolution of stride 2 keeps."""
     return mask[..., ::2]

@@ -1,1 +1,1 @@
-"""The report: what an experiment has to say (``content``), its figures, and the page (``render``)."""
+"""The report: its contents (``content``), its figures (``figures``), and how both become a page (``render``)."""

@@ -1,4 +1,4 @@
-"""What an experiment has to say: sections, tables, measured numbers. Nothing here draws or writes."""
+"""The contents of a report: sections, tables and measured numbers. Nothing here draws or writes files."""
 
 import math
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """A number with its spread, over folds or seeds.
+    """A measured number: the mean and the spread of a quantity over folds or seeds.
 
     Args:
-        mean: over them.
-        std: their standard deviation.
-        paper: the same quantity in the paper, if it is there.
-        better: 1 where larger is better, -1 where smaller is, 0 where neither.
+        mean: mean of the quantity over folds or seeds.
+        std: its standard deviation over them, or None if there is none.
+        paper: the same quantity as the paper gives it, or None if the paper does not.
+        better: 1 if larger values are better, -1 if smaller ones are, 0 if neither.
     """
 
     mean: float
@@ -28,9 +28,14 @@ class Measured:
 
     @classmethod
     def over(cls, values: Iterable[float], paper: "Measured | None" = None, better: int = 0) -> "Measured":
-        """Mean and standard deviation of the values (divided by n, as the paper's is).
+        """Measure the mean and the standard deviation of the values, which is divided by n, as the paper's is.
 
-        There is no deviation of one value, or where one is infinite.
+        The standard deviation is None for a single value, and where a value is not finite.
+
+        Args:
+            values: one value for each fold or seed.
+            paper: the same quantity as the paper gives it, or None.
+            better: 1 if larger values are better, -1 if smaller ones are, 0 if neither.
         """
         numbers = [float(value) for value in values]
         spread = len(numbers) > 1 and all(map(math.isfinite, numbers))
@@ -38,7 +43,7 @@ class Measured:
 
     @property
     def difference(self) -> float | None:
-        """From the paper, in units of the paper's standard deviation."""
+        """Ours minus the paper's mean, in units of the paper's standard deviation; None where the paper has none."""
         if self.paper is None or not self.paper.std:
             return None
         return (self.mean - self.paper.mean) / self.paper.std
@@ -49,27 +54,39 @@ Cell: TypeAlias = str | int | float | Measured | None
 
 @dataclass(frozen=True)
 class Table:
+    """A table of the report.
+
+    Args:
+        caption: the text above the table.
+        columns: the headings of the columns.
+        rows: the rows, each with one cell for each column.
+    """
+
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
     def __post_init__(self) -> None:
         if lengths := {len(row) for row in self.rows} - {len(self.columns)}:
-            raise ValueError(f"rows must have {len(self.columns)} cells, one for each column; got {max(lengths)}")
+            raise ValueError(
+                f"rows must have {len(self.columns)} cells, one for each column; got a row of {max(lengths)}"
+            )
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment of the report. All texts are plain; in ``paper`` and ``ours`` a blank line starts a paragraph.
+    """The part of the report that is about one experiment.
+
+    All texts are plain, without markup; in ``paper`` and ``ours`` a blank line starts a new paragraph.
 
     Args:
-        title: its heading.
+        title: the heading.
         paper: what the paper shows or claims, in our words.
         ours: what our results say about it.
-        figures: by file name; each has a caption as its key in ``captions``.
-        captions: by the same names.
-        tables: numbers.
-        records: the same numbers for a CSV file, one each, all with the same keys.
+        figures: the figures, by the name of their files without an ending.
+        captions: the captions of the figures, by the same names.
+        tables: the tables, in the order of the page.
+        records: the measured numbers for a CSV file: one dictionary for each number, all with the same keys.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What the figures share: arrays in, Axes out; colours that colour-blind readers can tell apart."""
+"""What the experiments' figures share: panels, legends, files, and colours that colour-blind readers tell apart."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ with extra("experiments"):
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")  # Okabe and Ito
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")  # the palette of Okabe and Ito
 
 
 def panels(
@@ -26,7 +26,19 @@ def panels(
     width_ratios: Sequence[float] | None = None,
     sharey: bool = False,
 ) -> tuple[Figure, Any]:
-    """A figure and its axes, without the frame's upper and right line."""
+    """Make a figure and its axes, whose frames have no upper and right line.
+
+    Args:
+        rows: number of rows of axes.
+        columns: number of columns of axes.
+        width: width of the figure in inches.
+        height: height of the figure in inches.
+        width_ratios: relative widths of the columns; None makes them equal.
+        sharey: whether all axes have the same y axis.
+
+    Returns:
+        The figure, and its axes as ``Figure.subplots`` returns them.
+    """
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, width_ratios=width_ratios, sharey=sharey)
     for ax in figure.axes:
@@ -35,18 +47,19 @@ def panels(
 
 
 def smoothness_label(nu: float) -> str:
+    """Write a smoothness nu as "5/2", as a decimal number, or as "∞ (RBF)"."""
     if math.isinf(nu):
         return "∞ (RBF)"
     return f"{round(2 * nu)}/2" if (2 * nu).is_integer() and round(2 * nu) % 2 else f"{nu:g}"
 
 
 def line_legend(ax: Axes, styles: dict[str, dict[str, Any]]) -> None:
-    """A legend of line styles alone, whatever the colours of the curves."""
+    """Add a legend of the given line styles, by label, whatever curves the axes have."""
     ax.legend([Line2D([], [], **style) for style in styles.values()], styles.keys(), frameon=False, fontsize="small")
 
 
 def save_figure(path: Path, figure: Figure) -> list[Path]:
-    """Write a figure as PNG and SVG."""
+    """Write a figure as PNG and SVG files at this path, with those endings, and return their paths."""
     return [
         write_atomically(path.with_suffix(f".{kind}"), partial(figure.savefig, format=kind, dpi=160))
         for kind in ("png", "svg")

@@ -1,4 +1,4 @@
-"""From what experiments have to say to a page: HTML, Markdown, LaTeX or CSV."""
+"""How the sections of a report become a text: HTML, Markdown, LaTeX or CSV."""
 
 import csv
 import io
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def render_html(sections: Sequence[Section], environments: Sequence[dict[str, Any]]) -> str:
-    """One page that needs nothing else: figures and style inside, no script, no network.
+    """Write the report as one HTML page, with its figures and its style inside, that loads nothing and has no script.
 
     Args:
-        sections: in the order of the page.
-        environments: of the runs behind them, as the run store has them.
+        sections: the sections, in the order of the page.
+        environments: where each run behind the sections was computed, as the run store has it.
     """
     template = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -46,7 +46,7 @@ def render_html(sections: Sequence[Section], environments: Sequence[dict[str, An
 
 
 def render_markdown(sections: Sequence[Section]) -> str:
-    """The tables, for a README or an issue."""
+    """Write the tables of all sections in Markdown, for a README or an issue."""
     blocks = []
     for section in sections:
         if section.tables:
@@ -61,7 +61,7 @@ def render_markdown(sections: Sequence[Section]) -> str:
 
 
 def render_latex(sections: Sequence[Section]) -> str:
-    """The tables, for a document that uses booktabs."""
+    """Write the tables of all sections in LaTeX, for a document that uses booktabs."""
     tables = [
         f"% {' '.join(section.title.split())}\n{_latex_table(table)}"
         for section in sections
@@ -71,7 +71,7 @@ def render_latex(sections: Sequence[Section]) -> str:
 
 
 def render_csv(section: Section) -> str:
-    """Its records."""
+    """Write the records of a section as CSV; a section without records has no CSV."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(section.records[0]), lineterminator="\n")
     writer.writeheader()
@@ -126,7 +126,13 @@ def _spanning(text: str, columns: int) -> str:
 
 
 class _Shown(NamedTuple):
-    """A cell as text; ``strong`` where we are more than two standard deviations away from the paper."""
+    """A cell as text.
+
+    Args:
+        text: what the cell shows.
+        strong: whether it is a difference from the paper of more than two of the paper's standard deviations.
+        better: whether it is a difference from the paper in the better direction.
+    """
 
     text: str
     strong: bool = False
@@ -134,7 +140,14 @@ class _Shown(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A column of a table, or several: where the paper has numbers, ours, the paper's and the difference."""
+    """A column of a table; where the paper has numbers, three columns: ours, the paper's and the difference.
+
+    Args:
+        title: the heading.
+        parts: the second headings of the columns; one empty text if there is only one column.
+        numeric: whether no cell is a text, so that the column is aligned to the right.
+        cells: for each row of the table, its cells in this column or these columns.
+    """
 
     title: str
     parts: tuple[str, ...]
@@ -186,17 +199,23 @@ def _number(value: float, decimals: int) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     text = f"{value:.{decimals}f}"
-    if value and (float(text) == 0 or abs(value) >= 1e7):  # too small or too large for this column
+    if value and (float(text) == 0 or abs(value) >= 1e7):  # too small or too large for the decimals of this column
         text = f"{value:.1e}"
     return _minus(text)
 
 
 def _decimals(cells: list[Cell]) -> int:
-    """As many as the paper prints; else for two digits of the usual spread, or three of the usual number."""
+    """Return the number of decimals of a column.
+
+    It is the number that the paper prints. Where the paper prints none, it shows two digits of the median spread, or
+    three digits of the median number.
+    """
     measured = [cell for cell in cells if isinstance(cell, Measured)]
     printed = [value for cell in measured if cell.paper for value in (cell.paper.mean, cell.paper.std)]
     exponents = [Decimal(str(float(value))).as_tuple().exponent for value in printed if value is not None]
-    if decimals := [-exponent for exponent in exponents if isinstance(exponent, int)]:  # that of infinity is a letter
+    if decimals := [
+        -exponent for exponent in exponents if isinstance(exponent, int)
+    ]:  # the exponent of infinity is a letter
         return max(decimals)
     if spreads := _magnitudes(cell.std for cell in measured):
         needed = 1 - median_high(spreads)
@@ -218,10 +237,10 @@ def _minus(text: str) -> str:
 
 
 def _svg(figure: "Figure", prefix: str) -> str:
-    """The figure as an ``<svg>`` element; its ids get a prefix, since matplotlib uses the same ones in every figure.
+    """Write a figure as an ``<svg>`` element; its ids get a prefix, since matplotlib reuses ids between figures.
 
-    Letters become paths, which look the same in every browser. A copy is drawn: the layout of a figure moves a little
-    with every drawing.
+    Letters become paths, which look the same in every browser. The figure is copied before it is drawn, since its
+    layout moves a little with every drawing.
     """
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -235,7 +254,7 @@ def _svg(figure: "Figure", prefix: str) -> str:
 
 
 def _provenance(environments: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """What the runs of equal environment share, when they were, and how long they took together."""
+    """Yield, for each group of runs with equal environments, what they share, when they ran and how long they took."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in environments:
         shared = {

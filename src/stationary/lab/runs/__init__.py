@@ -1,1 +1,1 @@
-"""Runs: where results are stored, where they come from, and how what is missing is run."""
+"""Runs of experiments: how those without a result are run, how results are stored, and where they were computed."""

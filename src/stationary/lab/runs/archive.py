@@ -1,4 +1,4 @@
-"""Results as small text files, to be kept in a repository: one for each configuration, with where they came from."""
+"""Results as small JSON files that a repository can keep: one for each configuration, with where it was computed."""
 
 import json
 import re
@@ -10,18 +10,20 @@ import numpy as np
 
 from stationary.lab.runs.store import Run, write_json
 
-LARGEST = 1000
+LARGEST = 1000  # numbers in an array; larger arrays are left out
 
 
 def archive(runs: Iterable[Run], folder: Path, lockstep: str | None = None) -> list[Path]:
-    """Write finished runs as JSON; those that differ only in the setting ``lockstep``, as folds do, into one file.
+    """Write finished runs as JSON files and return their paths.
+
+    Runs that differ only in the setting ``lockstep``, such as the folds of a cross-validation, go into one file.
+    Arrays of more than ``LARGEST`` numbers in a run, such as images, are left out; the file lists their names.
 
     Args:
-        runs: of one experiment.
-        folder: where the files go, named after setting, data set, method and prior where those tell them apart.
-        lockstep: a tuple among the settings; its values are joined, in their order.
-
-    Arrays of more than ``LARGEST`` numbers in a run, such as images, are left out, and named.
+        runs: finished runs of one experiment.
+        folder: the folder for the files. A file is named after the run's setting, data set, method and prior if those
+            identify it, else after the folder of the run.
+        lockstep: name of a setting that is a tuple, or None. The file has the values of all its runs, in their order.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -52,18 +54,18 @@ def archive(runs: Iterable[Run], folder: Path, lockstep: str | None = None) -> l
 
 
 def _name(run: Run) -> str:
-    """Diabetes-nn-surrogate-matern12, for example, or the name of the run's folder."""
+    """Name a run, for example "diabetes-nn-surrogate-matern12", or after its folder."""
     parts = [str(run.config[key]) for key in ("setting", "dataset", "method", "prior") if key in run.config]
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()) if parts else run.folder.name
 
 
 def _environments(group: list[Run]) -> list[dict[str, Any]]:
-    """Each once."""
+    """Return the environments of the runs, equal ones once."""
     return [json.loads(text) for text in dict.fromkeys(json.dumps(run.environment) for run in group)]
 
 
 def _joined(arrays: list[np.ndarray[Any, Any]]) -> Any:
-    """NaN, which JSON does not have, as None."""
+    """Join arrays along the first axis, as lists; NaN and infinities, which JSON lacks, become None."""
     joined = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
     if joined.dtype.kind == "f":
         joined = joined.astype(object)

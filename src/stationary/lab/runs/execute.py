@@ -1,4 +1,7 @@
-"""Runs what is missing: in this process, in several, or on a Ray cluster. Only the calling process writes results."""
+"""Running tasks that have no result yet: in this process, in several processes, or on a Ray cluster.
+
+Only the calling process writes results.
+"""
 
 import multiprocessing
 import os
@@ -22,22 +25,22 @@ from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import Arrays, CorruptRunError, RunStore, running
 
-RETRIES = 3  # of a run whose process died
-ENDING_S = 5.0  # that a process which has nothing more to do may take to end
+RETRIES = 3  # how often a run is tried again whose process died
+ENDING_S = 5.0  # seconds that a process with nothing more to do may take to end
 
 ENGINES = ("local", "ray")
-PASSED_ON = ("STATIONARY_DATA", "STATIONARY_CACHE", "STATIONARY_COMMIT")  # to Ray's processes, which inherit nothing
+PASSED_ON = ("STATIONARY_DATA", "STATIONARY_CACHE", "STATIONARY_COMMIT")  # on Ray, whose processes inherit nothing
 
 
 @dataclass(frozen=True)
 class Task:
-    """One configuration of one experiment.
+    """One configuration of one experiment, to be run.
 
     Args:
-        experiment: its files are imported where the task runs.
-        config: one of its configurations.
-        num_cpus: what Ray reserves for it, and the threads it gets there.
-        num_gpus: the same, on device "cuda"; 0.5 lets two tasks share a GPU.
+        experiment: the experiment. Its modules are imported in the process that runs the task.
+        config: the configuration to run, an instance of the experiment's ``Config``.
+        num_cpus: number of CPUs that Ray reserves for the task, and number of threads the task may use there.
+        num_gpus: number of GPUs that Ray reserves for the task on the device "cuda"; 0.5 lets two tasks share one.
     """
 
     experiment: Experiment
@@ -47,13 +50,20 @@ class Task:
 
     @property
     def key(self) -> tuple[str, int, Any]:
-        """How the run store knows it: experiment, version, configuration."""
+        """Name of the experiment, its version and the configuration, as the methods of ``RunStore`` take them."""
         return self.experiment.name, self.experiment.config.VERSION, self.config
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task: its arrays and where they were computed, or the error as text."""
+    """What became of a task.
+
+    Args:
+        arrays: what the experiment computed, by name; empty if the task failed.
+        environment: where and when it was computed, as ``provenance.environment`` gives it.
+        error: the traceback or message if the task failed, else None.
+        reused: whether the result was in the store already.
+    """
 
     arrays: Arrays = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +73,14 @@ class Outcome:
 
 @dataclass
 class Summary:
-    """What ``run_missing`` did; ``problems`` are corrupt results, which were moved aside and run again."""
+    """What ``run_missing`` did.
+
+    Args:
+        done: number of tasks that were computed and stored.
+        reused: number of tasks that had a result in the store.
+        failures: the tasks that failed, each with its error.
+        problems: messages about corrupt results, which were moved aside and computed again.
+    """
 
     done: int = 0
     reused: int = 0
@@ -71,8 +88,8 @@ class Summary:
     problems: list[str] = field(default_factory=list)
 
 
-Unit: TypeAlias = tuple[Task, ...]  # tasks that run as one
-Event: TypeAlias = tuple[Unit, list[Outcome] | None]  # None when it starts; at its end, an outcome for each task
+Unit: TypeAlias = tuple[Task, ...]  # tasks that run together, by one call of the experiment
+Event: TypeAlias = tuple[Unit, list[Outcome] | None]  # None when the unit starts; at its end, an outcome for each task
 Events: TypeAlias = Generator[Event, None, None]
 
 
@@ -88,23 +105,24 @@ def run_missing(
 ) -> Summary:
     """Run every task that has no result in the store, and store each result as it comes.
 
-    A task that raises is noted, and the others still run. Stopped at any moment, the next call continues. On "cuda",
-    tasks that differ only in the setting that their experiment names as ``LOCKSTEP`` run as one.
+    The error of a task that raises is stored, and the others still run. After an interruption the next call continues
+    with what is missing. On "cuda", tasks that differ only in the setting that their experiment names as ``LOCKSTEP``
+    run together.
 
     Args:
-        tasks: what to run; what is there twice runs once.
-        store: where results are, and go.
-        engine: "local", or "ray" for a Ray cluster.
-        jobs: local processes; 1 runs the tasks in this one.
+        tasks: what to run; a task that is in it twice runs once.
+        store: the run store that is searched for results and gets the new ones.
+        engine: "local" for this machine, or "ray" for a Ray cluster.
+        jobs: number of processes of the local engine; 1 runs the tasks in this process.
         device: "cpu", "cuda", or "auto" for "cuda" where there is a GPU.
-        address: of a running Ray cluster; without, Ray looks for one here, or starts one.
-        on_done: called after each task.
+        address: address of a running Ray cluster; None lets Ray look for one on this machine, or start one.
+        on_done: function that is called with each finished task and its outcome.
     """
     check(engine, jobs, device, address)
     summary, missing = Summary(), []
     for task in {store.folder(*task.key): task for task in tasks}.values():
         if not running(store.folder(*task.key)):
-            store.unmark_running(*task.key)  # left by a process that was killed
+            store.unmark_running(*task.key)  # a killed process leaves its mark behind
         try:
             run = store.load(*task.key)
         except CorruptRunError as problem:
@@ -148,21 +166,26 @@ def run_missing(
 
 
 def check(engine: str, jobs: int, device: str, address: str | None) -> None:
-    """Raise a ValueError where these arguments of ``run_missing`` do not fit together."""
+    """Raise a ValueError if these arguments of ``run_missing`` are wrong or do not fit together."""
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
     if jobs < 1:
-        raise ValueError(f"jobs must be at least 1; got {jobs}")
+        raise ValueError(f"jobs must be at least 1; got {jobs}; use 1 to run everything in this process")
     if engine == "ray" and jobs > 1:
-        raise ValueError(f"jobs is for the engine local; on ray, the cluster's CPUs and GPUs decide. Got jobs={jobs}")
+        raise ValueError(
+            "jobs must be 1 for the engine ray, where the cluster's CPUs and GPUs decide how many tasks run at once; "
+            f"got jobs={jobs}; leave it out"
+        )
     if engine == "local" and address:
-        raise ValueError(f"address is for the engine ray; got {address!r} with the engine local")
+        raise ValueError(
+            f"address must be None for the engine local; got {address!r}; use the engine ray, or leave it out"
+        )
     if engine == "local":
         choose_device(device)
 
 
 def choose_device(device: str) -> str:
-    """The device of a local run; "auto" is "cuda" where there is a GPU, else "cpu"."""
+    """Return the device of a local run; "auto" becomes "cuda" where there is a GPU, else "cpu"."""
     import torch
 
     found = torch.cuda.is_available()
@@ -176,7 +199,11 @@ def choose_device(device: str) -> str:
 
 
 def grouped(tasks: Sequence[Task], device: str) -> list[Unit]:
-    """The tasks as they are run: on "cuda" those in lockstep as one; elsewhere each alone, so that little is lost."""
+    """Group tasks into those that run together.
+
+    On "cuda" they are those that differ only in the setting ``LOCKSTEP`` of their experiment. On other devices each
+    task runs alone, so that an interruption loses little.
+    """
     groups: dict[Any, list[Task]] = {}
     for number, task in enumerate(tasks):
         key: Any = number
@@ -189,7 +216,7 @@ def grouped(tasks: Sequence[Task], device: str) -> list[Unit]:
 
 
 def _lockstep(task: Task) -> str | None:
-    """The setting in which tasks that run as one may differ."""
+    """Return the name of the setting in which tasks that run together may differ, or None."""
     name = task.experiment.config.LOCKSTEP
     if name is not None and not isinstance(getattr(task.config, name, None), tuple):
         raise ValueError(f"LOCKSTEP of {task.experiment.package} must name a tuple of its Config; got {name!r}")
@@ -197,7 +224,15 @@ def _lockstep(task: Task) -> str | None:
 
 
 def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
-    """Run a task, or several in lockstep, wherever this is called; what is raised is returned as text, for each."""
+    """Run the tasks of a unit in this process and return an outcome for each.
+
+    An exception does not leave this function: its traceback is the error of each outcome.
+
+    Args:
+        unit: one task, or several that run together.
+        device: "cpu" or "cuda".
+        threads: number of threads that PyTorch may use; None leaves its setting as it is.
+    """
     start = time.perf_counter()
     try:
         if threads:
@@ -240,7 +275,7 @@ def _stored(task: Task, outcome: Outcome, store: RunStore) -> Outcome:
         try:
             store.save(*task.key, outcome.arrays, outcome.environment)
             return outcome
-        except (TypeError, ValueError):  # run returned something that is not a dictionary of arrays
+        except (TypeError, ValueError):  # the experiment returned something else than a dictionary of arrays
             outcome = Outcome(error=traceback.format_exc())
     store.save_error(*task.key, outcome.error or "")
     return outcome
@@ -256,17 +291,21 @@ def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
     import torch
 
     threads = max(1, torch.get_num_threads() // jobs)
-    # A dead process takes its pool along. One by one then: it shows which task did it, and leaves each all the memory.
+    # A process that dies breaks its whole pool. The units left then run one by one: this shows which of them is to
+    # blame, and leaves each all the memory.
     for unit in (yield from _pool(grouped(tasks, device), jobs, device, threads)):
         for _ in range(RETRIES):
             if not (yield from _pool([unit], 1, device, threads)):
                 break
         else:
-            yield unit, _failed(unit, f"its process died each of the {RETRIES} times it ran alone; out of memory?")
+            yield (
+                unit,
+                _failed(unit, f"its process died each of the {RETRIES} times it ran alone; perhaps out of memory"),
+            )
 
 
 def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[Event, None, list[Unit]]:
-    """Yields what happens; returns the units that have no outcomes because a process died."""
+    """Run units in a pool of processes: yields events, and returns the units without outcome because a process died."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare_process)
     waiting, left = iter(units), list(units)
@@ -275,7 +314,9 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
     try:
         while True:
             with suppress(BrokenProcessPool):
-                for unit in islice(waiting, jobs - len(futures)):  # no more than really run
+                for unit in islice(
+                    waiting, jobs - len(futures)
+                ):  # submit no more than can run, since "running" is marked here
                     futures[pool.submit(work, unit, device, threads)] = unit
                     yield unit, None
             for unit, future in finished:
@@ -283,7 +324,7 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
                     outcomes = future.result()
                 except BrokenProcessPool:
                     continue
-                except Exception:  # it could not be sent there or back
+                except Exception:  # the unit or its outcome could not be pickled
                     outcomes = _failed(unit, traceback.format_exc())
                 left.remove(unit)
                 yield unit, outcomes
@@ -291,14 +332,14 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
                 break
             done, _ = wait(futures, return_when=FIRST_COMPLETED)
             finished = [(futures.pop(future), future) for future in done]
-    except BaseException:  # stopped: nobody waits for what is still running
+    except BaseException:  # stopped by Ctrl-C, or by the caller: do not wait for what is still running
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         raise
     finally:
         workers = set(multiprocessing.active_children()) - others
         pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:  # one that was killed with the lock of their queue in hand leaves the others waiting
+        for worker in workers:  # one that was killed while it held the queue's lock leaves the others waiting for it
             worker.join(ENDING_S)
             if worker.is_alive():
                 worker.kill()
@@ -339,7 +380,7 @@ def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
             unit = waiting[ready]
             try:
                 outcomes = ray.get(next(ready))
-            except ray.exceptions.RayError:  # its process died too often, or it could not be sent
+            except ray.exceptions.RayError:  # its process died too often, or it could not be pickled
                 outcomes = _failed(unit, traceback.format_exc())
             if outcomes is not None:
                 del waiting[ready]
@@ -352,12 +393,12 @@ def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
 
 
 def _announced(unit: Unit, device: str, threads: int) -> Iterator[list[Outcome] | None]:
-    yield None  # it has started
+    yield None  # tells the caller that the unit has started
     yield work(unit, device, threads)
 
 
 def _check_address(address: str | None) -> None:
-    """Ray itself keeps trying for minutes."""
+    """Raise a ConnectionError if nothing answers at the address; Ray itself would keep trying for minutes."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if port.isdigit():
         try:

@@ -1,4 +1,4 @@
-"""Where a result comes from: the machine, the versions and the commit, to be stored beside it."""
+"""Where a result was computed: the machine, the versions and the commit, which are stored beside it."""
 
 import os
 import platform
@@ -12,7 +12,11 @@ PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scik
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
-    """The machine, the versions and the commit of this run, to be stored beside its results."""
+    """Describe this process, to be stored beside its results: the time, the machine, the versions and the commit.
+
+    Args:
+        device: the device that computes, "cpu" or "cuda"; on "cuda" the name of the GPU is noted.
+    """
     import torch
 
     return {
@@ -28,13 +32,16 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 
 def seconds_of(environment: dict[str, Any]) -> float | None:
-    """The time a stored run took, in a sum over runs: of runs in lockstep, each has its share of their wall time."""
+    """Return the seconds that a stored run took, or None if they are not known.
+
+    Runs that ran together each have an equal share of their wall time, so that a sum over runs counts it once.
+    """
     seconds = environment.get("wall_s")
     return None if seconds is None else float(seconds) / environment.get("lockstep", 1)
 
 
 def duration(seconds: float) -> str:
-    """A time in words, with the digits that matter: "0.25 s", "99.4 s", "12 min", "2.5 h", "1,200 h"."""
+    """Write a time with about three digits: "0.25 s", "99.4 s", "12 min", "2.5 h", "1,200 h"."""
     minutes, hours = seconds / 60, seconds / 3600
     if seconds < 99.5:
         return f"{seconds:.3g} s"
@@ -51,7 +58,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree, or STATIONARY_COMMIT where the tree was copied without its history."""
+    """Return the commit of the source tree, or the variable STATIONARY_COMMIT, for a copy without git's history."""
     if given := os.environ.get("STATIONARY_COMMIT"):
         return given
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -1,4 +1,7 @@
-"""The run store: one folder for each configuration, with where its result came from, never half written."""
+"""The run store: one folder for each run, with its configuration, its result and where it was computed.
+
+No file in it is ever half written.
+"""
 
 import hashlib
 import json
@@ -22,7 +25,7 @@ import numpy as np
 from stationary._files import write_atomically, write_text
 
 State = Literal["done", "running", "failed", "missing", "corrupt"]
-Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]  # what an experiment computes, by name
+Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]  # what a run computes, by name
 
 FILES = CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.npz"
 ERROR = "error.txt"
@@ -34,7 +37,12 @@ def write_json(path: Path, content: Any) -> Path:
 
 
 class CorruptRunError(Exception):
-    """Something below the run store that is not a whole run: what it is, and why."""
+    """A file or folder of the run store that is not part of a whole run.
+
+    Args:
+        path: the file or folder.
+        problem: what is wrong with it, as the rest of a sentence that begins with the path.
+    """
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -43,7 +51,16 @@ class CorruptRunError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run as it is stored; ``config`` is plain, as in its config.json."""
+    """A finished run as it is stored.
+
+    Args:
+        folder: the folder of the run.
+        experiment: name of the experiment.
+        version: version of the experiment that computed it.
+        config: the configuration as it is in config.json: a dictionary, with lists for tuples.
+        environment: where and when it was computed, as ``provenance.environment`` gives it.
+        arrays: what was computed, by name.
+    """
 
     folder: Path
     experiment: str
@@ -55,7 +72,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Running:
-    """Who runs something, and since when; ``born`` tells a process from others that had its number."""
+    """The process that runs something.
+
+    Args:
+        host: name of its machine.
+        pid: its process number.
+        born: when it started, in the operating system's count, which tells it from other processes that had its number.
+        since: when it began the run, as an ISO date and time.
+    """
 
     host: str
     pid: int
@@ -64,45 +88,53 @@ class Running:
 
     @property
     def here(self) -> bool:
+        """Whether the process is on this machine."""
         return self.host == socket.gethostname()
 
     @property
     def age_s(self) -> float:
+        """Seconds since it began the run."""
         return (datetime.now(timezone.utc) - datetime.fromisoformat(self.since)).total_seconds()
 
 
 class RunStore:
-    """Results below a folder, each in ``<root>/<experiment>/<hash of experiment, version and configuration>``.
+    """Results of runs, each in the folder ``<root>/<experiment>/<hash of experiment, version and configuration>``.
 
-    A run is finished when its folder has a result.npz: it is written last, and each file is whole or not there. What
-    cannot be read is reported as a CorruptRunError and never deleted.
+    A run is finished when its folder has a result.npz: that is written last, and every file is either whole or absent.
+    What cannot be read is reported as a ``CorruptRunError`` and never deleted.
+
+    The methods know a run by three arguments: the name of its experiment, the experiment's version and the
+    configuration, which is a dataclass of plain values and tuples.
+
+    Args:
+        root: the folder of the store; it is created when something is saved.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def folder(self, experiment: str, version: int, config: Any) -> Path:
-        """Where the run of this configuration is, or will be."""
+        """Return the folder in which the run of this configuration is stored, or will be."""
         return self.root / experiment / _digest(experiment, version, _plain(config))
 
     def load(self, experiment: str, version: int, config: Any) -> Run | None:
-        """A finished run, or None.
+        """Return a finished run, or None if there is no result.
 
         Raises:
-            CorruptRunError: there is a result, but it cannot be read, or the files beside it say that it is another's.
+            CorruptRunError: if there is a result that cannot be read, or whose config.json is that of another run.
         """
         folder = self.folder(experiment, version, config)
         return _read(folder) if (folder / RESULT).exists() else None
 
     def save(self, experiment: str, version: int, config: Any, arrays: Arrays, environment: dict[str, Any]) -> Path:
-        """Store a finished run.
+        """Store a finished run and return the path of its result.npz.
 
         Args:
-            experiment: the name of the folder.
-            version: of the experiment; results of another version are not found.
-            config: a dataclass of plain values and tuples.
-            arrays: by name; of numbers or strings, since nothing is pickled.
-            environment: where they were computed, as ``environment(device)`` says it.
+            experiment: name of the experiment; the folder of its runs has this name.
+            version: version of the experiment; ``load`` finds results of the same version only.
+            config: the configuration, a dataclass of plain values and tuples.
+            arrays: what was computed, by name: arrays of numbers or strings, since nothing is pickled.
+            environment: where it was computed, as ``provenance.environment`` gives it.
         """
         folder = self._named(experiment, version, config)
         write_json(folder / ENVIRONMENT, environment)
@@ -113,27 +145,27 @@ class RunStore:
         return path
 
     def save_error(self, experiment: str, version: int, config: Any, error: str) -> Path:
-        """Note why a run failed, until it is saved."""
+        """Note why a run failed; the note is removed when the run is saved."""
         folder = self._named(experiment, version, config)
         path = write_atomically(folder / ERROR, lambda file: file.write(error.encode()))
         (folder / RUNNING).unlink(missing_ok=True)
         return path
 
     def mark_running(self, experiment: str, version: int, config: Any) -> Path:
-        """Note that this process runs it, until it is saved, has failed or is unmarked."""
+        """Note that this process runs it; the note is removed when it is saved, has failed or is unmarked."""
         since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         marker = Running(socket.gethostname(), os.getpid(), _born(os.getpid()), since)
         return write_json(self.folder(experiment, version, config) / RUNNING, vars(marker))
 
     def unmark_running(self, experiment: str, version: int, config: Any) -> None:
-        """Forget that it runs; a folder with nothing else in it goes too."""
+        """Remove the note that a process runs it, and the folder if nothing else is in it."""
         folder = self.folder(experiment, version, config)
         (folder / RUNNING).unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()
 
     def set_aside(self, experiment: str, version: int, config: Any) -> list[Path]:
-        """Rename the files of a corrupt run, to ``<name>.corrupt-<n>``, so that it can be run again."""
+        """Rename the files of a corrupt run to ``<name>.corrupt-<n>``, so that it can run again, and return them."""
         folder, moved = self.folder(experiment, version, config), []
         for name in FILES:
             if (folder / name).exists():
@@ -142,7 +174,7 @@ class RunStore:
         return moved
 
     def state(self, experiment: str, version: int, config: Any) -> State:
-        """What is known of the run of this configuration."""
+        """Return whether the run of this configuration is done, running, failed, missing or corrupt."""
         try:
             run = self.load(experiment, version, config)
         except CorruptRunError:
@@ -150,7 +182,7 @@ class RunStore:
         return state_of(self.folder(experiment, version, config), [run.folder] if run else [])
 
     def environment(self, experiment: str, version: int, config: Any) -> dict[str, Any] | None:
-        """Where a finished run was computed, without reading its arrays; None if there is no such run."""
+        """Return where a finished run was computed, without reading its arrays; None if there is no such run."""
         folder = self.folder(experiment, version, config)
         if not (folder / RESULT).exists():
             return None
@@ -160,11 +192,12 @@ class RunStore:
             return None
 
     def runs(self, experiment: str, on_problem: Callable[[CorruptRunError], object]) -> Iterator[Run]:
-        """Every finished run of an experiment, of any version and configuration, in the order of their folders' names.
+        """Yield every finished run of an experiment, of any version and configuration, by the name of its folder.
 
         Args:
-            experiment: its name.
-            on_problem: called with what is corrupt, or not a run at all; the iteration goes on.
+            experiment: name of the experiment.
+            on_problem: function that is called with the error for anything that is corrupt, or no run at all; the
+                iteration goes on.
         """
         for folder in sorted((self.root / experiment).glob("[!.]*")):
             if not folder.is_dir() or not re.fullmatch("[0-9a-f]{16}", folder.name):
@@ -180,18 +213,18 @@ class RunStore:
                     on_problem(problem)
 
     def _named(self, experiment: str, version: int, config: Any) -> Path:
-        """The folder of a run, with its config.json."""
+        """Write the config.json of a run and return the run's folder."""
         folder = self.folder(experiment, version, config)
         write_json(folder / CONFIG, {"experiment": experiment, "version": version, "config": _plain(config)})
         return folder
 
 
 def state_of(folder: Path, readable: Container[Path]) -> State:
-    """What is known of the run in a folder.
+    """Return whether the run in a folder is done, running, failed, missing or corrupt.
 
     Args:
-        folder: of the run.
-        readable: the folders of all finished runs that could be read, as ``RunStore.runs`` gives them.
+        folder: the folder of the run.
+        readable: the folders of all finished runs that could be read, those of the runs that ``RunStore.runs`` yields.
     """
     if folder in readable:
         return "done"
@@ -203,9 +236,9 @@ def state_of(folder: Path, readable: Container[Path]) -> State:
 
 
 def running(folder: Path) -> Running | None:
-    """Who runs what is stored in a folder; None if nobody does, or if its process has ended.
+    """Return the process that runs what is stored in a folder; None if there is none, or if it has ended.
 
-    Of a process on another host nothing can be seen from here: it is taken to run.
+    A process on another machine cannot be seen from here and is taken to be alive.
     """
     try:
         marker = Running(**json.loads((folder / RUNNING).read_bytes()))
@@ -216,12 +249,14 @@ def running(folder: Path) -> Running | None:
 
 def _write_arrays(arrays: dict[str, Any], file: IO[bytes]) -> None:
     if objects := [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]:
-        raise TypeError(f"arrays must hold numbers or strings, since nothing is pickled; {', '.join(objects)} do not")
+        raise TypeError(
+            f"arrays must hold numbers or strings, since nothing is pickled; {', '.join(objects)} do not; convert them"
+        )
     np.savez_compressed(file, **arrays, sha256=np.array(_checksum(arrays)))
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Temporary files of writers that were killed; a young one may belong to a writer that lives."""
+    """Delete temporary files that killed writers left; one younger than an hour may belong to a writer that lives."""
     for path in (path for name in (*FILES, ERROR, RUNNING) for path in folder.glob(f".{name}.*")):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > 3600:
@@ -237,7 +272,7 @@ def _read(folder: Path) -> Run:
         content = path.read_bytes()
         try:
             contents[name] = _parse_arrays(content) if name == RESULT else json.loads(content)
-        except Exception as error:  # bytes that are not what was written can raise anything
+        except Exception as error:  # which error damaged bytes raise depends on the damage
             raise CorruptRunError(path, f"cannot be read ({type(error).__name__}: {error})") from error
     try:
         named = {key: contents[CONFIG][key] for key in ("experiment", "version", "config")}
@@ -258,7 +293,7 @@ def _parse_arrays(content: bytes) -> Arrays:
 
 
 def _checksum(arrays: Arrays) -> str:
-    """Of all arrays and their names: one changed byte in the list of contents of an npz can hide an array."""
+    """Return a checksum of all arrays and their names: a changed byte in an npz file's directory can hide an array."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         array = np.asarray(array)
@@ -267,13 +302,16 @@ def _checksum(arrays: Arrays) -> str:
 
 
 def _digest(experiment: str, version: int, config: dict[str, Any]) -> str:
-    """The same in every process and version of Python: JSON in ASCII, keys sorted, floats by their shortest repr."""
+    """Return a hash that is the same in every process and version of Python.
+
+    It is that of JSON text in ASCII, with sorted keys and the shortest digits that identify each float.
+    """
     text = json.dumps([experiment, version, config], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _plain(config: Any) -> dict[str, Any]:
-    """A configuration as JSON takes it: tuples as lists; infinities as strings, since JSON has none."""
+    """Return a configuration as JSON takes it: tuples as lists; infinities, which JSON lacks, as strings."""
     return {field.name: _plain_value(field.name, getattr(config, field.name)) for field in fields(config)}
 
 
@@ -288,7 +326,7 @@ def _plain_value(name: str, value: Any) -> Any:
 
 
 def _born(pid: int) -> str | None:
-    """When a process of this machine started, in Linux' own count; elsewhere empty. None if it has ended."""
+    """Return when a process of this machine started, as Linux counts it, or "" on other systems; None if it ended."""
     if os.path.exists("/proc/self/stat"):
         try:
             state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -297,9 +335,9 @@ def _born(pid: int) -> str | None:
         return None if state in "ZX" else others[18]
     if os.name == "posix":
         try:
-            os.kill(pid, 0)  # asks, and kills nobody
+            os.kill(pid, 0)  # signal 0 only asks whether the process is there
         except ProcessLookupError:
             return None
-        except PermissionError:  # it is there, and another user's
+        except PermissionError:  # the process is there and belongs to another user
             pass
     return ""

@@ -1,4 +1,4 @@
-"""The bundled tables; README.md beside this file says where each comes from."""
+"""The bundled tables; README.md in this folder says where each comes from."""
 
 import lzma
 from collections.abc import Iterable
@@ -16,21 +16,26 @@ REPAIR = "install stationary again"
 
 
 def read(name: str, dtype: Any = None) -> pd.DataFrame:
-    """A bundled table by name, its columns of the given dtype or of the one that they look like."""
+    """Read a bundled table.
+
+    Args:
+        name: name of its file without the ending, such as "diabetes".
+        dtype: type of all columns; None lets pandas infer the type of each.
+    """
     with as_file(FOLDER / f"{name}.csv.xz") as path:
         return read_table(path, dtype=dtype, repair=REPAIR)
 
 
 def read_table(path: Path, *, columns: Iterable[str] = ("class",), dtype: Any = None, repair: str) -> pd.DataFrame:
-    """A table of comma-separated values, compressed with xz.
+    """Read a table of comma-separated values that is compressed with xz.
 
     Args:
-        path: of the file.
-        columns: some that it must have.
-        dtype: of all columns; without, each gets the one that it looks like.
-        repair: what to do about another file, for the error.
+        path: the file.
+        columns: names of columns that the table must have; it may have others.
+        dtype: type of all columns; None lets pandas infer the type of each.
+        repair: what the user can do about a damaged file; error messages end with it.
     """
-    try:  # read in pieces (low_memory), dtypes and the order of categories may depend on the pieces
+    try:  # low_memory would read in pieces, on which types and the order of categories may depend
         table = pd.read_csv(path, na_values=[], keep_default_na=False, dtype=dtype, low_memory=False)
     except (ValueError, OverflowError, EOFError, lzma.LZMAError) as error:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the Banana experiment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,24 @@ PLACES = ("data", "radius 4", "radius 8", "radius 20")
 
 @dataclass(frozen=True)
 class Config:
-    model: str = "network"  # or "gp"
+    """One model, with one prior.
+
+    Args:
+        model: "network", or "gp" for a variational Gaussian process.
+        prior: name of the activation, or of the one whose kernel the Gaussian process has.
+        lengthscale: length-scale of the network's activation.
+        hidden: number of units of the hidden layer.
+        dropout: dropout probability of these units.
+        epochs: number of epochs of training.
+        n_samples: number of MC dropout samples of the picture.
+        vgp_steps: number of training steps of the Gaussian process.
+        n_seeds: number of networks, each with its own seed.
+        resolution: number of grid points along each side of the picture.
+        extent: half the width of the picture.
+        seed: seed of the first network.
+    """
+
+    model: str = "network"
     prior: str = "matern52"
     lengthscale: float = 0.5
     hidden: int = 50

@@ -1,4 +1,4 @@
-"""The pictures, and uncertainty in numbers at the data and away from them."""
+"""The report of the Banana experiment: the pictures, and uncertainty in numbers at the data and away from them."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
-    """Errors, and total and epistemic uncertainty at the data and around them."""
+    """Make three tables: errors, and total and epistemic uncertainty at the data and around them."""
     found = by_model(results)
     return _errors(found), _away(found, "total"), _away(found, "epistemic")
 
@@ -51,7 +51,7 @@ def _label(key: tuple[str, str]) -> str:
 
 
 def _summary(found: ByModel) -> str:
-    """Panel by panel, over seeds: does the total uncertainty rise from the data to radius 8, and how far?"""
+    """Say for each panel whether the total uncertainty rises from the data to radius 8, and how far, over seeds."""
     sentences: dict[str, list[str]] = {"gp": [], "network": []}
     for (model, prior), (_, arrays) in found.items():
         data, _, far, _ = arrays["total, plain"].T

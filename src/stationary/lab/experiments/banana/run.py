@@ -30,6 +30,7 @@ KERNELS: dict[str, Any] = {
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
+    """Train the model; return its maps on the grid, its errors, and its uncertainty at each place for each seed."""
     split = banana.load().to(device)
     side = torch.linspace(-config.extent, config.extent, config.resolution, device=device)
     grid = torch.cartesian_prod(side, side)
@@ -64,7 +65,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
             seeds.append(asks)
         sampled = MCDropout(config.n_samples, restore_prior=False)
         drawn, boundary = predict(models[0], grid, sampled, batch_size=10_000), predict(models[0], grid, Point())
-        for i, posterior in enumerate(posteriors):  # the picture of every seed, by the closed form
+        for i, posterior in enumerate(posteriors):  # the picture of every seed is drawn by the closed form
             results[f"seed {i}"] = as_map(predict(posterior, grid).bernoulli_std(), config)
     results["total"], results["epistemic"] = (
         as_map(drawn.bernoulli_std(), config),
@@ -92,5 +93,5 @@ def mean_std(prediction: Categorical) -> float:
 
 
 def as_map(values: Tensor, config: Config) -> np.ndarray[Any, Any]:
-    """Values on the grid as an image: rows are x2, columns x1."""
+    """Return values on the grid as an image, with rows for x2 and columns for x1."""
     return values.view(config.resolution, config.resolution).mT.float().cpu().numpy()

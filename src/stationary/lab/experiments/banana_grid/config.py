@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the Banana grid experiment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,20 @@ LOCKSTEP = None
 
 @dataclass(frozen=True)
 class Config:
+    """Networks of one width.
+
+    Args:
+        hidden: number of units of the hidden layer.
+        n_samples: numbers of MC dropout samples, one for each picture.
+        lengthscale: length-scale of the Matérn-5/2 activation.
+        dropout: dropout probability of the hidden units.
+        epochs: number of epochs of training.
+        n_seeds: number of networks, each with its own seed.
+        resolution: number of grid points along each side of the picture.
+        extent: half the width of the picture.
+        seed: seed of the first network.
+    """
+
     hidden: int = 50
     n_samples: tuple[int, ...] = (10, 100, 1000)
     lengthscale: float = 0.5

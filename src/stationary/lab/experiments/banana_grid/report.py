@@ -1,4 +1,4 @@
-"""The grid of pictures, and the error that too few samples make."""
+"""The report of the Banana grid: the pictures, and the error that too few samples make."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
-    """Errors on held-out points, and of the probability with few samples."""
+    """Make a table of the errors on held-out points, and of the probability's error with few samples."""
     samples = results[0][0].n_samples
     rows: list[tuple[Cell, ...]] = [
         (

@@ -1,4 +1,4 @@
-"""Training, and the picture with few and with many samples."""
+"""Training of the networks, and the pictures with few and with many samples."""
 
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from stationary.nn import StationaryHead
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
+    """Train the networks; return their maps on the grid, the maps' errors, and the errors on held-out points."""
     split = banana.load().to(device)
     side = torch.linspace(-config.extent, config.extent, config.resolution, device=device)
     grid = torch.cartesian_prod(side, side)
@@ -25,7 +26,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     training = networks.toy_training(config.epochs, seed=config.seed)
     posteriors = networks.fit_seeds(ExactDropout(), build, split.train, training, config.n_seeds)
     models = [posterior.networks[0] for posterior in posteriors]
-    exact = predict(posteriors[0], grid[::7])  # the closed form costs more than the picture
+    exact = predict(posteriors[0], grid[::7])  # every seventh point, since the closed form costs more than the picture
     results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
     results["boundary"] = _as_map(predict(models[0], grid, Point()).probs[:, 1], config)
     for n in config.n_samples:

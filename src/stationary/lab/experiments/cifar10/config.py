@@ -1,4 +1,4 @@
-"""Its configurations, and the rows of its tables: activations, and how the end of the network is trained."""
+"""The configurations of the CIFAR-10 experiment, and the rows of its tables: activations and ways of training."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -11,18 +11,19 @@ DURATION = {"smoke": "a minute", "demo": "minutes, when the features are there",
 VERSION = 1
 LOCKSTEP = "seeds"
 
-TRUNK_CLASSES = {"paper": 10, "strict": 5}  # by setting, on how many of the classes the trunk is trained: the first
+TRUNK_CLASSES = {"paper": 10, "strict": 5}  # by setting, how many classes, the first ones, the trunk is trained on
 TRUNK_EPOCHS = 40
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the end of the network is trained, where it is otherwise than we read the paper: what differs?
+    """How training of the network's end differs from the training that we read in the paper.
 
     Args:
-        augmented: on copies of the images that are shifted and mirrored, as in the code base that the paper names.
-        l2: with Adam, where weight decay is part of the gradient, instead of AdamW.
-        steps: with a learning rate that is divided by 10 in the middle, as in that code base.
+        augmented: whether it is trained on shifted and mirrored copies of the images, as in the code base that the
+            paper names.
+        l2: whether the optimizer is Adam, where weight decay is part of the gradient, instead of AdamW.
+        steps: whether the learning rate is divided by 10 in the middle, as in that code base.
     """
 
     augmented: bool = False
@@ -31,6 +32,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
+        """The name in configurations and reports, such as "augmented steps"; empty if nothing differs."""
         words = ("augmented", self.augmented), ("L2", self.l2), ("steps", self.steps)
         return in_a_row(*(word for word, used in words if used))
 
@@ -40,19 +42,24 @@ AS_STATED = Recipe()
 
 @dataclass(frozen=True)
 class Trained:
-    """A row of the tables: an activation, and how the network's end that has it was trained."""
+    """A row of the tables.
+
+    Args:
+        prior: the activation of the network's end.
+        recipe: how the end is trained.
+    """
 
     prior: Prior
     recipe: Recipe = AS_STATED
 
     @property
     def key(self) -> str:
-        """As ``Config.prior`` and stored results name it, such as "matern52 augmented steps"."""
+        """The name in ``Config.prior`` and in stored results, such as "matern52 augmented steps"."""
         return in_a_row(self.prior.key, self.recipe.key)
 
     @property
     def label(self) -> str:
-        """As reports print it, such as "Matérn-5/2 augmented steps"."""
+        """The name in reports, such as "Matérn-5/2 augmented steps"."""
         return in_a_row(self.prior.label, self.recipe.key)
 
 
@@ -73,15 +80,22 @@ OTHERWISE = [
 
 @dataclass(frozen=True)
 class Config:
-    """One activation, on one trunk.
+    """One activation, on one trunk. The defaults are the paper's, but for the weight decay, which it does not state.
 
     Args:
-        setting: "paper" or "strict", or "generated" for made-up images and an untrained trunk.
-        prior: the key of a ``Trained``: the activation, perhaps with a variant, as in "step surrogate", or with how it
-            is trained otherwise, as in "relu augmented steps".
-        seeds: of the networks.
-        hidden, lengthscale, dropout, n_samples, epochs, batch_size, learning_rate: as the paper says.
-        weight_decay: of AdamW, which the paper's code base has as its default; the paper does not say it.
+        setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known classes, or
+            "generated" for generated images and an untrained trunk.
+        prior: key of a ``Trained``: the activation, which may have a variant, as in "step surrogate", or another way
+            of training, as in "relu augmented steps".
+        seeds: seeds of the networks; one network is trained for each.
+        hidden: number of units between the features and the classes.
+        lengthscale: length-scale of the activation.
+        dropout: dropout probability of the hidden units.
+        n_samples: number of MC dropout samples in prediction.
+        epochs: number of epochs of training.
+        batch_size: number of images in a batch.
+        learning_rate: learning rate of the optimizer.
+        weight_decay: weight decay of the optimizer; the default is that of the code base which the paper names.
     """
 
     setting: str = "paper"

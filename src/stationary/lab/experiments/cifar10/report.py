@@ -1,4 +1,4 @@
-"""What the CIFAR-10 experiment says, beside the paper's table and pictures."""
+"""The report of the CIFAR-10 experiment, beside the paper's table and pictures."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -16,7 +16,11 @@ from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
-COMPARED = {"ACC known": 1, "NLPD known": -1, "NLPD unknown": -1}  # what the paper has; 1 where larger is better
+COMPARED = {
+    "ACC known": 1,
+    "NLPD known": -1,
+    "NLPD unknown": -1,
+}  # the metrics that the paper has; 1 where larger is better, else -1
 OTHERS = ("NLPD known mean-probability", "NLPD unknown mean-probability", "ECE known", "clipped unknown")
 AUROC, *REST = (tuple(f"{metric} {score}" for score in ood.SCORES) for metric in ("AUROC", "AUPR", "FPR95"))
 OOD = (*AUROC, *(name for names in REST for name in names))
@@ -25,12 +29,12 @@ SETTINGS = {
     "strict": "The trunk was trained on the five known classes",
     "generated": "Generated images, untrained trunk",
 }
-HEADINGS = 0.25  # inches above the figure's first row
-BySetting: TypeAlias = dict[str, Rows]  # the first axis of the arrays is that of the seeds
+HEADINGS = 0.25  # inches of space for headings above the figure's first row
+BySetting: TypeAlias = dict[str, Rows]  # by setting; the first axis of the arrays is that of the seeds
 
 
 def by_setting(results: list[tuple[Config, Arrays]]) -> BySetting:
-    """The seeds of each configuration together."""
+    """Collect results by setting and row, with all seeds of a row together."""
     settings: dict[str, list[Arrays]] = {}
     for config, arrays in results:
         settings.setdefault(config.setting, []).append(arrays)
@@ -60,17 +64,17 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
-    """Four for each setting; they need no images."""
+    """Make four tables for each setting; they need no images."""
     return tuple(table for setting, found in by_setting(results).items() for table in _tables(setting, found))
 
 
 def records(results: list[tuple[Config, Arrays]]) -> tuple[dict[str, Any], ...]:
-    """Every number of every row; they need no images."""
+    """List every number of every row for a CSV file; this needs no images."""
     return tuple(_records(by_setting(results)))
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:
-    """Those that are trained as the paper says, and the others."""
+    """Return the rows that are trained as the paper says, and the others."""
     others = {row: arrays for row, arrays in rows.items() if ROWS[row].recipe != AS_STATED}
     return {row: arrays for row, arrays in rows.items() if row not in others}, others
 
@@ -154,7 +158,7 @@ def _records(rows: BySetting) -> Iterator[dict[str, Any]]:
 
 
 def _figure(rows: Rows) -> Figure:
-    """One row for each activation: the histogram, then the images of its ends."""
+    """Draw one row for each activation: its histogram, then the images from its two ends."""
     n = len(next(iter(rows.values()))["ends known"][0])
     height = 1.45 * len(rows) + HEADINGS
     figure = Figure(figsize=(12, height), layout="constrained")

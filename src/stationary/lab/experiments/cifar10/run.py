@@ -23,13 +23,13 @@ from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
 from stationary.training import Training
 
-COPIES = 10  # of each training image, shifted and perhaps mirrored, in what is "augmented"
-BINS = 40  # of the histograms
-ENDS = 7  # images from each end of them, as in the paper
+COPIES = 10  # shifted and perhaps mirrored copies of each training image, where training is augmented
+BINS = 40  # number of bins of the histograms
+ENDS = 7  # number of images from each end of a histogram, as in the paper
 
 
 def missing(configs: Sequence[Config]) -> str | None:
-    """Why these cannot run here, and what to do about it."""
+    """Say why these configurations cannot run here and what to do about it; None if they can run."""
     settings = {config.setting: True for config in configs if config.setting != "generated"}
     try:
         for setting in settings:
@@ -42,9 +42,9 @@ def missing(configs: Sequence[Config]) -> str | None:
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
-    """Arrays by "row: quantity", where a row is the prior or, of the same network, the prior with "restored".
+    """Train and evaluate networks, and return arrays with names "row: quantity", whose first axis is that of the seeds.
 
-    The first axis is that of the seeds.
+    A row is the key of the prior; the same network has another row, with "restored", where its prior can be restored.
     """
     row = look_up(TRAINED, config.prior, "prior")
     split = trunk.features(config.setting, device, copies=_copies(row))
@@ -61,12 +61,12 @@ def _head(row: Trained, config: Config, split: Split) -> StationaryHead:
 
 
 def _copies(row: Trained) -> int:
-    """Of each training image; 0 for the images as they are."""
+    """Return the number of copies of each training image; 0 for the images as they are."""
     return COPIES if row.recipe.augmented else 0
 
 
 def _training(row: Trained, config: Config) -> Training:
-    """All copies of the images count as so many epochs."""
+    """Return the training; a pass over all copies of the images counts as that many epochs."""
     epochs = config.epochs // max(1, _copies(row))
     return Training(
         epochs=epochs,
@@ -92,7 +92,7 @@ def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterat
     inside, outside = (predict(posterior, split.x_test[rows]).to("cpu") for rows in (known, ~known))
     y = labels[known]
     for rule, (of_known, of_unknown) in {
-        "": map(metrics.at_mean_output, (inside, outside)),  # the paper's, for this table
+        "": map(metrics.at_mean_output, (inside, outside)),  # the paper's rule for this table
         " mean-probability": (inside, outside),
     }.items():
         unknown = metrics.unknown_nlpd(of_unknown)
@@ -118,16 +118,16 @@ def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterat
 
 
 def _histogram(known: Tensor, unknown: Tensor) -> tuple[np.ndarray[Any, Any], ...]:
-    """Edges and two counts; the last bin has all that is larger."""
+    """Return the edges of the bins and the two counts; the last bin includes all larger scores."""
     scores = [s.double().numpy() for s in (known, unknown)]
     edges = np.linspace(0, max(np.quantile(s, 0.99) for s in scores) + 1e-9, BINS + 1)
     return edges, *(np.histogram(s.clip(max=edges[-1]), edges)[0] for s in scores)
 
 
 def _ends(pred: Categorical, places: Tensor, y: Tensor, sign: int) -> np.ndarray[Any, Any]:
-    """(7, 4) of the images with the smallest ``sign`` times std.
+    """Describe the images with the smallest ``sign`` times std, in an array (7, 4).
 
-    The columns are place in the test data, class, prediction and its probability, by the paper's rule.
+    The columns are the place in the test data, the class, the prediction and its probability by the paper's rule.
     """
     rows = (sign * pred.std()).argsort()[:ENDS]
     at_mean = metrics.at_mean_output(pred)

@@ -1,4 +1,4 @@
-"""The trunk of the CIFAR-10 experiment: GoogLeNet, trained once, then frozen; the rest sees its 1024 features only."""
+"""The trunk of the CIFAR-10 experiment: a GoogLeNet, trained once and then frozen, and its 1024 features."""
 
 import json
 import logging
@@ -32,25 +32,32 @@ with extra("experiments"):
     from safetensors import SafetensorError
     from safetensors.torch import load_file, save
 
-SHIFT = 4  # pixels, at most, of the random crops
-BATCH, CHUNK = {"cuda": 250, "cpu": 25}, 2_500  # images: at once, and in one file of cached features
+SHIFT = 4  # largest random shift of an image, in pixels
+BATCH, CHUNK = (
+    {"cuda": 250, "cpu": 25},
+    2_500,
+)  # numbers of images: in a batch, by device, and in one file of cached features
 FEATURES = 1024
-Epoch = dict[str, float]
+Epoch = dict[str, float]  # what is measured after an epoch, by name
 log = logging.getLogger(__name__)
 OnEpoch = Callable[[Epoch], object]
 
 
 @dataclass(frozen=True)
 class TrunkRecipe:
-    """SGD with Nesterov momentum, over one cycle of the learning rate (Smith and Topin, 2018).
+    """The training of the trunk: SGD with Nesterov momentum and one cycle of the learning rate (Smith and Topin, 2018).
 
     Args:
-        n_classes: it is trained on the first of them: 10, or the 5 known ones.
-        epochs: passes over their training images, each time shifted by up to 4 pixels and perhaps mirrored.
-        batch_size: images; a smaller last batch is left out.
-        learning_rate: the highest; it is reached after the share ``warm_up`` of all steps.
-        momentum, weight_decay, label_smoothing: as in PyTorch.
-        seed: of initialisation, order, shifts and mirroring.
+        n_classes: number of classes that it is trained on, the first ones: all 10, or the 5 known ones.
+        epochs: number of passes over the training images, which are shifted by up to 4 pixels and perhaps mirrored
+            anew in each pass.
+        batch_size: number of images in a batch; a smaller last batch is left out.
+        learning_rate: the highest learning rate of the cycle.
+        warm_up: share of all steps after which the highest learning rate is reached.
+        momentum: momentum of SGD.
+        weight_decay: weight decay of SGD, which is part of the gradient.
+        label_smoothing: share of the target's probability that is spread over all classes.
+        seed: seed of the initial weights, the order of the images, their shifts and their mirroring.
     """
 
     n_classes: int = 10
@@ -68,17 +75,22 @@ class TrunkRecipe:
 
 
 class AugmentedBatches:
-    """The training images in another order in each epoch, each time shifted and perhaps mirrored; full batches only.
+    """Batches of training images, in another order, shifted and perhaps mirrored anew in each epoch.
+
+    All batches are full; images that are left over are not used in that epoch.
 
     Args:
-        x, y: images and their classes, on the device.
-        recipe: the size of a batch, and the seed.
+        x: images, (n, 3, 32, 32), uint8, on the device that trains.
+        y: their classes, (n,), on the same device.
+        recipe: the recipe, which gives the size of a batch and the seed.
     """
 
     def __init__(self, x: Tensor, y: Tensor, recipe: TrunkRecipe) -> None:
         self.x, self.y, self.recipe, self.epoch = x, y, recipe, 0
         if len(self) < 1:
-            raise ValueError(f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}")
+            raise ValueError(
+                f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}; lower it"
+            )
 
     def __len__(self) -> int:
         return len(self.x) // self.recipe.batch_size
@@ -103,17 +115,18 @@ def train_trunk(
     progress: OnEpoch = lambda epoch: None,
     build: Callable[[int], nn.Module] = GoogLeNet,
 ) -> tuple[nn.Module, list[Epoch]]:
-    """A trained network, for each epoch its mean loss and that of the test images of its classes, and its accuracy.
+    """Train a network, and return it with what was measured after each epoch.
 
-    The test images are for reading: the network is that of the last epoch, whatever they say.
+    Measured are the mean loss of the epoch and the loss on the test images of the network's classes, and after the last
+    epoch the test accuracy. These numbers choose nothing: the network is always that of the last epoch.
 
     Args:
-        images: of all classes.
-        recipe: how.
-        device: "cpu" or "cuda"; on the latter layers compute in bfloat16.
-        checkpoint: where to keep the state after each epoch; a training that finds it continues there.
-        progress: called with each epoch, those before a continuation too.
-        build: makes the network, from the number of classes.
+        images: training and test images of all classes.
+        recipe: how the network is trained, and on how many classes.
+        device: "cpu" or "cuda"; on "cuda" the layers compute in bfloat16.
+        checkpoint: file that keeps the state after each epoch; a training that finds it continues from there.
+        progress: function that is called with what was measured after each epoch, also those before a continuation.
+        build: function that makes the network from the number of classes.
     """
     x_test, y_test = _of_classes(images.x_test, images.y_test, recipe.n_classes, device)
     tests = [(_prepared(x), y) for x, y in zip(x_test.split(BATCH[device]), y_test.split(BATCH[device]), strict=True)]
@@ -155,7 +168,10 @@ def _training(recipe: TrunkRecipe, device: str) -> Training:
 
 
 def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image shifted by up to 4 pixels, with black beyond its edges, and one in two mirrored; channels last."""
+    """Shift each image by up to 4 pixels, with black beyond its edges, and mirror every second one on average.
+
+    The result has its channels last in memory.
+    """
     n, device = len(images), images.device
     shift = torch.randint(0, 2 * SHIFT + 1, (2, n, 1), generator=generator, device=device)
     mirrored = torch.rand(n, 1, generator=generator, device=device) < 0.5
@@ -171,7 +187,7 @@ def _of_classes(x: Tensor, y: Tensor, n_classes: int, device: str) -> tuple[Tens
 
 
 def _prepared(images: Tensor) -> Tensor:
-    """Normalised, and with channels last in memory, which makes convolutions twice as fast, on a CPU too."""
+    """Normalise images and put their channels last in memory, which doubles the speed of convolutions, on a CPU too."""
     return normalised(images).contiguous(memory_format=torch.channels_last)
 
 
@@ -185,7 +201,15 @@ def file_name(n_classes: int) -> str:
 def save_trunk(
     folder: Path, model: nn.Module, recipe: TrunkRecipe, curve: list[Epoch], environment: dict[str, Any]
 ) -> Path:
-    """Weights in float16, and beside them how they came about as JSON."""
+    """Write the weights in float16, and beside them a JSON file about their training; return the path of the weights.
+
+    Args:
+        folder: the folder for both files.
+        model: the trained network.
+        recipe: how it was trained.
+        curve: what was measured after each epoch, as ``train_trunk`` returns it.
+        environment: where it was trained, as ``provenance.environment`` gives it.
+    """
     tensors = {name: (t.half() if t.is_floating_point() else t).contiguous() for name, t in model.state_dict().items()}
     content = save(tensors)
     path = write_atomically(folder / file_name(recipe.n_classes), lambda file: file.write(content))
@@ -196,7 +220,11 @@ def save_trunk(
 
 
 def load_trunk(path: Path) -> GoogLeNet:
-    """From a file that ``save_trunk`` wrote; it must be the one that the JSON beside it, if there is one, is about."""
+    """Load a network from a file that ``save_trunk`` wrote.
+
+    Raises:
+        ValueError: if the file is damaged, or if the JSON file beside it is about another file.
+    """
     about = path.with_suffix(".json")
     if about.is_file() and json.loads(about.read_text())["sha256"] != sha256(path.read_bytes()).hexdigest():
         raise ValueError(f"{path} is not the file that {about.name} describes; restore both, or train again")
@@ -214,7 +242,13 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def find_trunk(n_classes: int) -> Path:
-    """In ``$STATIONARY_DATA``, in results/cifar10 of the current folder, or in the cache folder."""
+    """Return the file of the trunk that was trained on so many classes.
+
+    It is looked for in ``$STATIONARY_DATA``, in results/cifar10 of the current folder, and in the cache folder.
+
+    Raises:
+        FileNotFoundError: if none of these folders has it.
+    """
     folders = [os.environ.get("STATIONARY_DATA"), "results/cifar10", cache.folder()]
     paths = [Path(folder).expanduser() / file_name(n_classes) for folder in folders if folder]
     for path in paths:
@@ -232,19 +266,22 @@ def find_trunk(n_classes: int) -> Path:
 
 @lru_cache(maxsize=1)
 def images_of(setting: str) -> Images:
-    """CIFAR-10, or for "generated" a few images that are made up."""
+    """Return CIFAR-10, or for the setting "generated" a few generated images."""
     return cifar10.generated(250, 150, seed=0) if setting == "generated" else cifar10.load()
 
 
 @lru_cache(maxsize=2)
 def features(setting: str, device: str, *, copies: int = 0) -> Split:
-    """The features of the known classes' training images, and of all test images.
+    """Return the features of the known classes' training images, and of all test images.
+
+    They are cached on disk piece by piece, so that an interrupted computation continues where it was.
 
     Args:
-        setting: "paper", of the trunk that saw all ten classes; "strict", of the one that saw the known ones only; or
-            "generated": a trunk with random weights and generated images, to try things out.
-        device: where they are computed and stay. They are cached, piece by piece, so that what is interrupted goes on.
-        copies: of each training image, each shifted and perhaps mirrored; 0 for the images as they are.
+        setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known ones only, or
+            "generated" for a trunk with random weights and generated images, to try things out.
+        device: device on which the features are computed and returned.
+        copies: number of copies of each training image, each shifted and perhaps mirrored; 0 for the images as they
+            are.
     """
     if setting not in (*TRUNK_CLASSES, "generated"):
         raise ValueError(f"setting must be {', '.join(TRUNK_CLASSES)} or generated, got {setting!r}")
@@ -267,7 +304,7 @@ def features(setting: str, device: str, *, copies: int = 0) -> Split:
 
 
 def _features(model: GoogLeNet, images: Tensor, device: str, name: str | None) -> Tensor:
-    """(n, 1024), rounded to float16 whether they come from the cache or not."""
+    """Return the features (n, 1024), rounded to float16 whether they come from the cache or not."""
 
     @torch.inference_mode()
     def compute(some: Tensor) -> dict[str, np.ndarray[Any, Any]]:
@@ -286,7 +323,10 @@ def _features(model: GoogLeNet, images: Tensor, device: str, name: str | None) -
 
 
 def _untrained(images: Tensor) -> GoogLeNet:
-    """Random weights, with the statistics of these images in BatchNorm: else features hardly depend on the input."""
+    """Return a network with random weights and with these images' statistics in BatchNorm.
+
+    Without the statistics the features would hardly depend on the input.
+    """
     with seeded(0, torch.device("cpu")):
         model = GoogLeNet(10)
     for module in model.modules():

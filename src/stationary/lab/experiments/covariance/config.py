@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the covariance experiment."""
 
 import math
 from dataclasses import dataclass
@@ -8,11 +8,26 @@ REPRODUCES = "Fig. 3, and the Gram matrices of the appendix"
 DURATION = {"smoke": "1 second", "demo": "3 seconds", "paper": "3 seconds"}
 VERSION = 2
 LOCKSTEP = None
-WEIGHTS = {"binary": "binary", "gaussian": "Gaussian"}
+WEIGHTS = {"binary": "binary", "gaussian": "Gaussian"}  # distributions of the weights, and their names in reports
 
 
 @dataclass(frozen=True)
 class Config:
+    """The whole experiment.
+
+    Args:
+        nus: smoothnesses of the Matérn activations; infinity is the RBF.
+        lengthscale: length-scale of the activations.
+        bias_std: standard deviation of the Gaussian bias.
+        n_units: number of hidden units of the Monte Carlo estimate.
+        x_max: half the width of the interval of inputs.
+        n_points: number of inputs of the curves.
+        n_gram: number of inputs of the Gram matrices.
+        widths: numbers of hidden units of the networks from which functions are drawn.
+        n_draws: number of functions that are drawn from each network, and from the Gaussian process.
+        seed: seed of the random numbers.
+    """
+
     nus: tuple[float, ...] = (0.5, 1.5, 2.5, math.inf)
     lengthscale: float = 0.5
     bias_std: float = 1.0

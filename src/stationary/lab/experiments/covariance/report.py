@@ -1,4 +1,4 @@
-"""Whether Monte Carlo and exact kernels agree, and how they decay."""
+"""The report of the covariance experiment: whether Monte Carlo and exact kernels agree, and how they decay."""
 
 import math
 from statistics import NormalDist
@@ -41,7 +41,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def _agreement(arrays: Arrays) -> str:
-    """Monte Carlo against exact; the bound is Bonferroni's, which holds however the values are correlated."""
+    """Say whether Monte Carlo and exact kernels agree, by Bonferroni's bound, which allows any correlation."""
     z = np.stack([_deviation(arrays, weights)[1] for weights in WEIGHTS])
     bound = NormalDist().inv_cdf(1 - 0.01 / (2 * z.size))
     return (
@@ -52,7 +52,7 @@ def _agreement(arrays: Arrays) -> str:
 
 
 def _decay(config: Config, arrays: Arrays) -> str:
-    """The Gram matrices' diagonals against the envelope of the paper's eq. 10."""
+    """Compare the Gram matrices' diagonals with the envelope of the paper's eq. 10, in words."""
     x, exact, envelope = _relative_diagonal(config, arrays)
     falls = (np.diff(exact, axis=1)[:, x[1:] > 0] < 0).all()
     *left, approximate = (np.interp(2, x, row) for row in (*exact, envelope))
@@ -95,13 +95,16 @@ def _diagonal(config: Config, arrays: Arrays) -> Table:
 
 
 def _deviation(arrays: Arrays, weights: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """|Monte Carlo - exact|, and the same in standard errors: (nu, x)."""
+    """Return |Monte Carlo - exact|, and the same in standard errors, in arrays (nu, x)."""
     absolute = abs(arrays[f"{weights}_monte_carlo"] - arrays[f"{weights}_exact"])
     return absolute, absolute / arrays[f"{weights}_standard_error"]
 
 
 def _relative_diagonal(config: Config, arrays: Arrays) -> tuple[np.ndarray[Any, Any], ...]:
-    """x, kappa(x, x) / kappa(0, 0) for each nu, and exp(-x^2 / sigma_m^2) with sigma_m^2 = 2 sigma_b^2 + ell^2."""
+    """Return x, kappa(x, x) / kappa(0, 0) for each finite nu, and the paper's envelope.
+
+    The envelope is exp(-x^2 / sigma_m^2) with sigma_m^2 = 2 sigma_b^2 + ell^2.
+    """
     x = np.linspace(-config.x_max, config.x_max, config.n_gram)
     diagonal = arrays["gram"].diagonal(axis1=1, axis2=2)
     envelope = np.exp(-(x**2) / (2 * config.bias_std**2 + config.lengthscale**2))
@@ -109,7 +112,7 @@ def _relative_diagonal(config: Config, arrays: Arrays) -> tuple[np.ndarray[Any, 
 
 
 def _curves(arrays: Arrays) -> Figure:
-    """Left the activations; right Monte Carlo (solid), exact (dashed), Gaussian weights in light colours."""
+    """Draw activations on the left; on the right Monte Carlo (solid) and exact kernels (dashed)."""
     figure, (left, right) = plots.panels(1, 2, width=10, height=3.6, width_ratios=(2, 3))
     x, spacing = arrays["x"], 4.0
     for i, nu in enumerate(arrays["nu"]):
@@ -138,7 +141,7 @@ def _curves(arrays: Arrays) -> Figure:
 
 
 def _gram(arrays: Arrays) -> Figure:
-    """The exact Gram matrices of the appendix: the decay of the envelope is seen along the diagonal."""
+    """Draw the exact Gram matrices of the appendix, whose diagonals show the decay of the envelope."""
     nus, extent = [nu for nu in arrays["nu"] if math.isfinite(nu)], arrays["x"][[0, -1]]
     figure, axes = plots.panels(1, len(nus), width=8.5, height=3.1)
     for ax, nu, matrix in zip(axes, nus, arrays["gram"], strict=True):
@@ -150,7 +153,7 @@ def _gram(arrays: Arrays) -> Figure:
 
 
 def _draws(arrays: Arrays) -> Figure:
-    """Rows: activations; columns: networks of growing width, and the Gaussian process they tend to."""
+    """Draw functions: a row for each activation; columns for networks of growing width and the Gaussian process."""
     widths = [f"{w} units" for w in arrays["widths"]] + ["Gaussian process"]
     figure, axes = plots.panels(len(arrays["nu"]), len(widths), width=10, height=6.5, sharey=True)
     for i, nu in enumerate(arrays["nu"]):

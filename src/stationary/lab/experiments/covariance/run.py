@@ -15,6 +15,7 @@ from stationary.theory.monte_carlo import monte_carlo_kernel, random_units
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
+    """Compute activations, covariance functions, Gram matrices and functions drawn from the prior."""
     x = inputs(config.n_points, config, device)
     results: Arrays = {"x": x[:, 0].cpu().numpy(), "nu": np.array(config.nus), "widths": np.array(config.widths)}
     results["activation"] = np.stack([matern(x[:, 0], nu, config.lengthscale).cpu().numpy() for nu in config.nus])
@@ -32,7 +33,7 @@ def inputs(n: int, config: Config, device: str) -> Tensor:
 
 
 def covariances(x: Tensor, weights: str, config: Config) -> Arrays:
-    """kappa(x, 0): by Monte Carlo, with its standard error, and exactly."""
+    """Compute kappa(x, 0) for each nu by Monte Carlo, its standard error, and exactly."""
     origin = torch.zeros_like(x[:1])
     prior: dict[str, Any] = {"weights": weights, "bias_std": config.bias_std, "normalize": True}
     curves: dict[str, list[Tensor]] = {"monte_carlo": [], "standard_error": [], "exact": []}
@@ -52,7 +53,7 @@ def gram(x: Tensor, nu: float, config: Config) -> np.ndarray[Any, Any]:
 
 
 def prior_draws(x: Tensor, config: Config) -> np.ndarray[Any, Any]:
-    """Functions drawn from random networks of each width, and from the Gaussian process: (nu, width + 1, draw, x)."""
+    """Draw functions from random networks of each width, then the Gaussian process: (nu, width + 1, draw, x)."""
     generator = torch.Generator().manual_seed(config.seed)
     rows = []
     for nu in config.nus:

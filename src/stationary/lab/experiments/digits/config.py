@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the digits experiment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,26 @@ DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a minute"}
 LOCKSTEP = None
 
 PRIORS: tuple[str, ...] = ("relu", "leaky_relu", "erf", "step", "rbf", "matern72", "matern52", "matern32", "matern12")
-PRIORS += ("sine", "cosine", "sincos", "triangle_wave", "periodic_relu")  # these are periodic
+PRIORS += ("sine", "cosine", "sincos", "triangle_wave", "periodic_relu")  # periodic ones
 MEASURES = ("std", "entropy", "mutual_information")
 
 
 @dataclass(frozen=True)
 class Config:
+    """One activation.
+
+    Args:
+        prior: name of the activation of the last hidden layer.
+        lengthscale: length-scale of that activation.
+        hidden: widths of the hidden layers.
+        dropout: dropout probability of the units of the last hidden layer.
+        epochs: number of epochs of training.
+        batch_size: number of images in a batch.
+        learning_rate: learning rate of the optimizer.
+        n_seeds: number of networks, each with its own seed.
+        seed: seed of the first network, and of the split into training and test images.
+    """
+
     prior: str = "matern52"
     lengthscale: float = 0.5
     hidden: tuple[int, ...] = (100, 50)

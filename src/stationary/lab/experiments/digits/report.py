@@ -1,4 +1,4 @@
-"""Which measure, and which activation, tells unknown digits from known ones."""
+"""The report of the digits experiment: which measure and which activation tell unknown digits from known ones."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,7 +10,7 @@ from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
-COLUMNS = 7  # of the figure
+COLUMNS = 7  # number of columns of the figure
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:
@@ -33,7 +33,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
-    """Errors on known digits, and how well unknown ones are told apart."""
+    """Make a table of the errors on known digits, and of how well unknown ones are told from them."""
     rows: list[tuple[Cell, ...]] = []
     for prior, arrays in _by_prior(results).items():
         for kind in ("plain", "restored"):
@@ -60,7 +60,7 @@ def _by_prior(results: list[tuple[Config, Arrays]]) -> Rows:
 
 
 def _histograms(by_prior: Rows) -> Figure:
-    """Two rows for every seven activations: entropy, and the standard deviation of the outputs."""
+    """Draw two rows for every seven activations: the entropy, and the standard deviation of the outputs."""
     rows = 2 * -(-len(by_prior) // COLUMNS)
     figure, axes = plots.panels(rows, COLUMNS, width=12, height=1.8 * rows)
     for i in range(len(by_prior), rows // 2 * COLUMNS):

@@ -1,4 +1,4 @@
-"""Training, and how well each measure tells unknown digits from known ones."""
+"""Training of the networks, and how well each measure tells unknown digits from known ones."""
 
 from functools import partial
 
@@ -21,6 +21,7 @@ with extra("experiments"):
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
+    """Train networks on the known digits; return their errors, and each measure of known and unknown test digits."""
     images, labels = load_digits(return_X_y=True)
     known = labels < 5
     rows, test_rows = train_test_split(known.nonzero()[0], random_state=config.seed)

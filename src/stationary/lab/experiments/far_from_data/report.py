@@ -1,4 +1,4 @@
-"""The curves, and how sure the networks are near the data and far away."""
+"""The report of the far-from-data experiment: curves, and how sure networks are near the data and far away."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def _verdict(relu: np.ndarray[Any, Any], matern: np.ndarray[Any, Any]) -> str:
-    """What the confidence far from the data, one number for each network, says about the paper's claim."""
+    """Say what the confidence far from the data, one number for each network, means for the paper's claim."""
     verdict = "The claim holds" if matern.max() < relu.min() else "The claim does not hold for every network"
     return (
         f"{verdict}. Far from the data ReLU networks give the likelier class a probability of {relu.mean():.3f} (the "

@@ -1,4 +1,4 @@
-"""Training, and what the networks say on a line."""
+"""Training of the networks, and their predictions on an interval."""
 
 from functools import partial
 
@@ -15,6 +15,7 @@ from stationary.training import Training
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
+    """Train networks of both activations; return the probabilities of class 1 on the grid, (networks, inputs)."""
     x, y = (part.to(device) for part in noisy_waves(config))
     grid = torch.linspace(-config.extent, config.extent, config.resolution)[:, None].to(device)
     training = Training(
@@ -34,7 +35,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
 
 def noisy_waves(config: Config) -> tuple[Tensor, Tensor]:
-    """X uniform on (-2, 2); class 1 with the probability sigmoid(4 sin(2.5 x))."""
+    """Draw inputs x that are uniform on (-2, 2), and classes: 1 has the probability sigmoid(4 sin(2.5 x))."""
     generator = torch.Generator().manual_seed(config.seed)
     x = 4 * torch.rand(config.n_train, 1, generator=generator) - 2
     return x, torch.bernoulli(torch.sigmoid(4 * torch.sin(2.5 * x[:, 0])), generator=generator).long()

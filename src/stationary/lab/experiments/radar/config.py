@@ -1,4 +1,4 @@
-"""Its configurations, and the rows of its tables: activations, and how predictions are averaged."""
+"""The configurations of the radar experiment, and the rows of its tables: activations and ways to average."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,25 +12,30 @@ VERSION = 1
 LOCKSTEP = "seeds"
 
 GROUPS = ("known", "similar", "different")
-Averaging = Literal["NN", "ensemble", "SWAG"]  # MC dropout, or over several networks
+Averaging = Literal["NN", "ensemble", "SWAG"]  # NN averages over MC dropout; the others average over several networks
 AVERAGING: tuple[Averaging, ...] = ("NN", "ensemble", "SWAG")
 
 
 @dataclass(frozen=True)
 class Averaged:
-    """A row of the tables: an activation, and how its predictions are averaged."""
+    """A row of the tables.
+
+    Args:
+        prior: the activation.
+        method: how predictions are averaged.
+    """
 
     prior: Prior
     method: Averaging = "NN"
 
     @property
     def key(self) -> str:
-        """As stored results name it, such as "matern52 restored" or "relu ensemble"."""
+        """The name in stored results, such as "matern52 restored" or "relu ensemble"."""
         return in_a_row(self.prior.key, "" if self.method == "NN" else self.method)
 
     @property
     def label(self) -> str:
-        """As reports print it, such as "ReLU ensemble"."""
+        """The name in reports, such as "ReLU ensemble"."""
         return in_a_row(self.prior.label, "" if self.method == "NN" else self.method)
 
 
@@ -45,17 +50,24 @@ BEYOND += [Prior("cosine"), Prior("sincos"), Prior("triangle_wave"), Prior("peri
 
 @dataclass(frozen=True)
 class Config:
-    """One activation and one way to average.
+    """One activation and one way to average. The defaults of the network and its training are the paper's.
 
     Args:
-        prior: of the activation of the 120 units; perhaps with a variant, as in "step surrogate".
-        method: "NN" (MC dropout), "ensemble" or "SWAG".
-        seeds: of the networks.
-        n_emitters, n_modes, samples_per_mode: of the training data; the last at each of 11 noise levels.
-        n_test: samples in each of the three groups of test data.
-        spread, error: how hard it is; as for ``EmitterLibrary.generate``.
-        lengthscale, dropout, n_samples, epochs, batch_size, learning_rate: the paper's; n_samples are those of MC
-            dropout, SWAG draws 30.
+        prior: key of the prior whose activation the 120 units have; it may have a variant, as in "step surrogate".
+        method: how predictions are averaged: "NN" (MC dropout), "ensemble" or "SWAG".
+        seeds: seeds of the networks; one posterior is fitted for each.
+        n_emitters: number of known emitters, and of unknown ones in each group.
+        n_modes: number of modes of each emitter.
+        samples_per_mode: number of training samples of each mode at each of the 11 noise levels.
+        n_test: number of samples in each of the three groups of test data.
+        spread: how much the modes of an emitter differ, as for ``EmitterLibrary.generate``.
+        error: how large the receiver's errors are, as for ``EmitterLibrary.generate``.
+        lengthscale: length-scale of the activation.
+        dropout: dropout probability of the 120 units.
+        n_samples: number of MC dropout samples in prediction; SWAG always draws 30.
+        epochs: number of epochs of training.
+        batch_size: number of samples in a batch.
+        learning_rate: learning rate of the optimizer.
     """
 
     prior: str = "matern52"

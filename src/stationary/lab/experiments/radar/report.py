@@ -1,4 +1,4 @@
-"""What the radar experiment says, beside the paper's figure."""
+"""The report of the radar experiment, beside the paper's figure."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
-SHOWN = ("relu", "matern52", "matern52 restored")  # in the figures
+SHOWN = ("relu", "matern52", "matern52 restored")  # rows that the figures show
 MAIN = ("ACC known", "NLPD known", "ECE known")
 SEPARATION = tuple(f"{metric} {group}" for metric in ("AUROC", "FPR95") for group in GROUPS[1:])
 OTHER_SCORES = ("mutual_information", "std", "max_probability", "energy")
@@ -90,7 +90,7 @@ def _in_words(rows: Rows, results: list[tuple[Config, Arrays]]) -> str:
 
 
 def _paired(results: list[tuple[Config, Arrays]], metric: str) -> list[np.ndarray[Any, Any]]:
-    """Of Matérn-5/2 and of ReLU, in the seeds that both have run with."""
+    """Return a metric of Matérn-5/2 and of ReLU, each for the seeds that both have run with."""
     by_row: dict[str, dict[int, float]] = {"matern52": {}, "relu": {}}
     for config, arrays in results:
         for row, values in by_row.items():
@@ -100,7 +100,7 @@ def _paired(results: list[tuple[Config, Arrays]], metric: str) -> list[np.ndarra
 
 
 def compared(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> str:
-    """In words, whether the first is larger, by the 95 % interval of Student's t of the paired differences."""
+    """Say whether the first is larger, by the 95 % interval of Student's t for the paired differences."""
     differences = [float(d) for d in first - second]
     if not differences:
         return "no seed has run with both"
@@ -157,7 +157,7 @@ def _by_noise(rows: Rows) -> Figure:
 
 
 def _examples(rows: Rows) -> Figure:
-    """A row for each group: the pulses, then the classes of each network."""
+    """Draw a row for each group: the pulses of a sample, then the most probable classes of each network."""
     figure, axes = plots.panels(
         3, 1 + len(rows), width=4 + 2.6 * len(rows), height=5.4, width_ratios=[2.2] + [1] * len(rows)
     )

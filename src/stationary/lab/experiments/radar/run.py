@@ -1,4 +1,4 @@
-"""Simulation, training, and how well unknown emitters are told from known ones."""
+"""Simulation of the data, training, and how well the networks tell unknown emitters from known ones."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,16 +21,22 @@ from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
 from stationary.training import Training
 
-TRAINING, VALIDATION, TEST = 1, 2, 3  # seeds of simulations of the known emitters
-SIMILAR, DIFFERENT = 4, 5  # and of the unknown ones
-ENSEMBLE = 5
-BINS = 40  # of the histograms
-TOP = 5  # classes that an example shows
-CLEAR = 2  # the highest noise level of the examples
+TRAINING, VALIDATION, TEST = 1, 2, 3  # seeds of the simulations of known emitters; VALIDATION chose spread and error
+SIMILAR, DIFFERENT = 4, 5  # seeds of the simulations of unknown emitters
+ENSEMBLE = 5  # number of networks of an ensemble
+BINS = 40  # number of bins of the histograms
+TOP = 5  # number of classes that an example shows
+CLEAR = 2  # highest noise level of an example
 
 
 class Simulated(NamedTuple):
-    """Training data on the device, and the three groups of test data."""
+    """The data of a run.
+
+    Args:
+        x: training inputs, on the device.
+        y: numbers of their emitters, on the device.
+        groups: the test data of the groups "known", "similar" and "different".
+    """
 
     x: Tensor
     y: Tensor
@@ -52,10 +58,13 @@ def simulated(
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
-    """Arrays by "row: quantity", where a row is the prior and method; the first axis is that of the seeds."""
+    """Train and evaluate networks, and return arrays with names "row: quantity".
+
+    A row is a prior and a method to average; the first axis of an array is that of the seeds.
+    """
     if config.n_emitters < TOP:
         raise ValueError(
-            f"n_emitters must be at least {TOP}, the classes that an example shows; got {config.n_emitters}"
+            f"n_emitters must be at least {TOP}, the classes that an example shows; got {config.n_emitters}; raise it"
         )
     data = simulated(
         config.n_emitters,
@@ -86,18 +95,18 @@ def training_of(config: Config) -> Training:
     return Training(epochs=config.epochs, batch_size=config.batch_size, learning_rate=config.learning_rate)
 
 
-Quantities: TypeAlias = Iterator[tuple[str, Any]]  # of a row, by "row: quantity"
+Quantities: TypeAlias = Iterator[tuple[str, Any]]  # pairs of a name "row: quantity" and its value
 
 
 METHODS: dict[str, Callable[[Config], Method]] = {
     "NN": lambda config: MCDropout(config.n_samples),
     "ensemble": lambda config: Ensemble(ENSEMBLE),
-    "SWAG": lambda config: SWAG(start=0.5),  # weights are collected after the last epochs
+    "SWAG": lambda config: SWAG(start=0.5),  # weights are collected in the second half of training
 }
 
 
 def fitted(config: Config, data: Simulated) -> list[Posterior]:
-    """A posterior for each seed."""
+    """Fit a posterior for each seed."""
     method = METHODS[config.method](config)
     seeds = [seed + 1000 * k for seed in config.seeds for k in range(method.n_networks)]
     folds = [(data.x, data.y)] * len(config.seeds)
@@ -130,7 +139,7 @@ def _evaluated(row: Averaged, data: Simulated, predictor: Callable[[Tensor], Cat
     for group in ("similar", "different"):
         for name in ood.SCORES:
             scores = ood.score(known, name), ood.score(preds[group], name)
-            suffix = "" if name == "entropy" else f" {name}"  # the paper's measure
+            suffix = "" if name == "entropy" else f" {name}"  # the paper's measure needs no name
             yield f"{row.key}: AUROC {group}{suffix}", metrics.auroc(*scores)
             yield f"{row.key}: FPR95 {group}{suffix}", metrics.fpr95(*scores)
     edges = np.linspace(0, np.log(known.probs.shape[1]), BINS + 1)
@@ -145,13 +154,17 @@ def _evaluated(row: Averaged, data: Simulated, predictor: Callable[[Tensor], Cat
 
 
 def _by_noise(values: Tensor, pulses: Pulses) -> np.ndarray[Any, Any]:
-    """Mean at each noise level."""
+    """Return the mean of the values at each noise level."""
     numbers = values.double().numpy()
     return np.array([numbers[pulses.noise == level].mean() for level in np.unique(pulses.noise)])
 
 
 def _example(pulses: Pulses, pred: Categorical, place: int) -> np.ndarray[Any, Any]:
-    """Emitter, count, entropy, mutual information, five classes, their probabilities, and the arrival times."""
+    """Describe one sample by a row of numbers.
+
+    They are its emitter, its number of pulses, the entropy and the mutual information of its prediction, the five most
+    probable classes, their probabilities, and the arrival times.
+    """
     top = pred.probs[place].topk(TOP)
     about = torch.stack([pred.entropy()[place], pred.mutual_information()[place]])
     numbers = torch.cat([about, top.indices.to(about), top.values]).double().numpy()

@@ -1,4 +1,4 @@
-"""Its configurations."""
+"""The configurations of the regression experiment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,29 @@ DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a few minutes"}
 LOCKSTEP = None
 
 PRIORS = ("relu", "rbf", "matern52", "matern32", "matern12")
-PLACES = {"in the gap": 0.0, "at the edges": 2.5, "far away": 20.0}
+PLACES = {"in the gap": 0.0, "at the edges": 2.5, "far away": 20.0}  # |x| at which the uncertainty is measured
 
 
 @dataclass(frozen=True)
 class Config:
-    model: str = "network"  # or "gp"
+    """One model, with one prior.
+
+    Args:
+        model: "network", or "gp" for exact Gaussian process regression.
+        prior: name of the activation, or of the one whose kernel the Gaussian process has.
+        lengthscale: length-scale of the network's activation.
+        hidden: number of units of the hidden layer.
+        dropout: dropout probability of these units.
+        epochs: number of epochs of training.
+        n_samples: number of MC dropout samples in prediction.
+        gp_steps: number of training steps of the Gaussian process.
+        n_repeats: number of networks, each with its own seed.
+        extent: half the width of the interval on which the curves are drawn.
+        n_points: number of inputs on that interval.
+        seed: seed of the data, and of the first network.
+    """
+
+    model: str = "network"
     prior: str = "matern52"
     lengthscale: float = 1.0
     hidden: int = 50

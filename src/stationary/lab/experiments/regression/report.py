@@ -1,4 +1,4 @@
-"""The curves, and how uncertain they are between the data and far away."""
+"""The report of the regression experiment: curves, and their uncertainty between the data and far away."""
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
-    """How uncertain the functions are, at the data and elsewhere."""
+    """Make a table of how uncertain the functions are, at the data and elsewhere."""
     return (_places(by_model(results)),)
 
 
@@ -42,12 +42,12 @@ def _label(model: str, prior: str, kind: str = "plain") -> str:
 
 
 def _roughness(arrays: Arrays, kind: str = "plain") -> float:
-    """Mean length of the second difference of the mean: the opposite of stiffness."""
+    """Return the sum of |second differences| of the mean curve, which is large for a function that is not stiff."""
     return float(np.abs(np.diff(arrays[f"mean, {kind}"].mean(0), 2)).sum())
 
 
 def _summary(found: ByModel) -> str:
-    """Stiffness as the uncertainty that the gap leaves: does it grow from RBF to Matérn-1/2?"""
+    """Say whether the uncertainty in the gap, large where functions are not stiff, grows from RBF to Matérn-1/2."""
     order = [prior for prior in PRIORS if prior != "relu"]
     texts = []
     for model, label in (("gp", "Gaussian processes"), ("network", "networks")):

@@ -1,4 +1,4 @@
-"""Exact Gaussian processes and networks, and their functions on a line."""
+"""Training of exact Gaussian processes and networks, and their functions on an interval."""
 
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ KERNELS: dict[str, Any] = {
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
+    """Train the model; return mean and standard deviation on the grid and at each place, for each repeat."""
     split = toy_regression.load(seed=config.seed).to(device)
     grid = torch.linspace(-config.extent, config.extent, config.n_points, device=device)[:, None]
     near = split.x_train

@@ -1,4 +1,4 @@
-"""Its configurations, and the rows of its tables: one small class for each kind of method."""
+"""The configurations of the UCI experiment, and the rows of its tables: one small class for each kind of method."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ VERSION = 2
 LOCKSTEP = "folds"
 
 DATASETS = ("diabetes", "adult", "adult-scaled", "connect-4", "connect-4-codes", "connect-4-onehot", "covtype")
-ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # other columns for data sets of the paper
+ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # data sets of the paper in other columns
 PRIORS = ("rbf", "matern52", "matern32", "matern12")
-COMPARED = {"NLPD": -1, "ACC": 1, "AUC": 1}  # what the paper has; 1 where larger is better
+COMPARED = {"NLPD": -1, "ACC": 1, "AUC": 1}  # the metrics that the paper has; 1 where larger is better, else -1
 METRICS = (*COMPARED, "NLPD mean-probability", "ECE", "Brier")
 SECONDS = ("seconds set-up", "seconds training", "seconds evaluation")
 
 
-# Methods: ``name`` is how configurations and stored results call one; ``nlpd``, the authors' rule for its NLPD
+# Methods. ``name`` is a method's name in configurations and stored results; ``nlpd``, the authors' rule for its NLPD.
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class NetworkRow:
     """The network with MC dropout.
 
     Args:
-        variant: "" as in the paper; "surrogate" gradients or a "learnable" activation, as those of ``paper.Prior``;
-            "lengthscale" for the RBF with the length-scale of the Matérn rows, 0.5, where e^(-x^2) has 1.
+        variant: "" for the network as in the paper; "surrogate" or "learnable" for these variants of ``paper.Prior``;
+            "lengthscale" for the RBF with the length-scale 0.5 of the Matérn rows, where e^(-x^2) has 1.
     """
 
     variant: Literal["", "surrogate", "learnable", "lengthscale"] = ""
@@ -42,7 +42,11 @@ class NetworkRow:
 
 @dataclass(frozen=True)
 class EnsembleRow:
-    """Several of these networks, without dropout in prediction."""
+    """An ensemble of these networks, without dropout in prediction.
+
+    Args:
+        size: number of networks.
+    """
 
     size: int = 5
     name: ClassVar[str] = "NN ensemble"
@@ -51,7 +55,7 @@ class EnsembleRow:
 
 @dataclass(frozen=True)
 class SWAGRow:
-    """The network, with a Gaussian around the weights of its last epochs."""
+    """The network with SWAG: a Gaussian around the weights of its last epochs."""
 
     name: ClassVar[str] = "NN SWAG"
     nlpd: ClassVar[str] = "expected_nll"
@@ -59,11 +63,11 @@ class SWAGRow:
 
 @dataclass(frozen=True)
 class SVGPRow:
-    """SVGP.
+    """The sparse GP ``SVGP``.
 
     Args:
-        unit: whether the first length-scale is 1, GPflow's default.
-        ard: whether there is a length-scale for each feature.
+        unit: whether the length-scale starts at 1, GPflow's default, instead of the mean distance between rows.
+        ard: whether each feature has a length-scale of its own.
     """
 
     unit: bool = False
@@ -77,11 +81,11 @@ class SVGPRow:
 
 @dataclass(frozen=True)
 class GPDNNRow:
-    """GPDNN.
+    """The sparse GP on a network's features ``GPDNN``.
 
     Args:
-        learning_rate: of Adam.
-        epsilon: of its robust likelihood, the share of labels that are taken to be wrong.
+        learning_rate: learning rate of Adam.
+        epsilon: share of labels that its likelihood takes to be wrong.
     """
 
     learning_rate: float = 1e-3
@@ -95,10 +99,11 @@ class GPDNNRow:
 
 @dataclass(frozen=True)
 class SVDKLRow:
-    """SV-DKL.
+    """The GPs on a network's features ``SVDKL``.
 
     Args:
-        converged: whether it trains for many times the epochs: the paper's 40 steps leave it untrained on Diabetes.
+        converged: whether it trains for 50 times the epochs. On Diabetes the paper's epochs are 40 steps, which leave
+            it untrained.
     """
 
     converged: bool = False
@@ -120,7 +125,8 @@ METHODS: dict[str, Row] = {
         *(SVDKLRow(), SVDKLRow(converged=True)),
     )
 }
-EXACT_ROW, RESTORED_ROW = "NN exact", "NN restored"  # the network again: the exact integral over dropout; its prior
+# Rows of the same network: with the exact integral over dropout, and with the restored prior.
+EXACT_ROW, RESTORED_ROW = "NN exact", "NN restored"
 
 
 # Configurations
@@ -128,18 +134,20 @@ EXACT_ROW, RESTORED_ROW = "NN exact", "NN restored"  # the network again: the ex
 
 @dataclass(frozen=True)
 class Config:
-    """One fold, or several in lockstep.
+    """One method on one data set: one fold, or several that train together.
 
     Args:
-        dataset: a name of ``stationary.lab.data.uci``.
-        method: the name of a method, one of ``METHODS``.
-        prior: the activation, or the kernel.
-        folds: of ``n_folds``.
-        epochs, batch_size: of every method.
-        hidden: widths of the network and of the trunks.
-        n_inducing: of SVGP; the hybrids have as many as features.
-        n_samples: of MC dropout.
-        seed: of folds, initialisation, order and masks.
+        dataset: name of the data set, one of ``DATASETS``.
+        method: name of the method, one of ``METHODS``.
+        prior: name of the prior: a network's activation, or the kernel of a GP.
+        folds: which of the ``n_folds`` folds of the cross-validation this run trains and tests.
+        n_folds: number of folds of the cross-validation.
+        epochs: number of epochs of training, for every method.
+        batch_size: number of rows in a batch, for every method.
+        hidden: widths of the hidden layers of the network, and of the layers of the GP methods' trunks.
+        n_inducing: number of inducing points of SVGP; GPDNN and SV-DKL have as many as features.
+        n_samples: number of MC dropout samples in prediction.
+        seed: seed of the folds, the initial weights, the order of the rows and the dropout masks.
     """
 
     dataset: str = "diabetes"
@@ -175,7 +183,7 @@ def configs(scale: str = "paper") -> list[Config]:
 
 
 def _grid(dataset: str) -> Iterator[tuple[str, Row, str]]:
-    """The paper's rows, then those beyond it."""
+    """Yield data set, method and prior of the paper's rows, then of those beyond the paper."""
     for prior in (*PRIORS, "siren", "relu"):
         yield dataset, NetworkRow(), prior
     for method in (SVGPRow(), GPDNNRow(), SVDKLRow()):

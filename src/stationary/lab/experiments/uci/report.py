@@ -1,4 +1,4 @@
-"""What the UCI benchmarks say, beside the paper's numbers."""
+"""The report of the UCI benchmarks, beside the paper's numbers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -12,22 +12,32 @@ from stationary.lab.experiments.uci.config import COMPARED, ENCODINGS, METRICS, 
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
-ROUNDING = 5e-4  # the paper prints three digits: its smallest std is 0.000
-WHY = {  # of numbers of the paper's grid that are worse than the paper's; docs/uci.md has the measurements
+ROUNDING = 5e-4  # least std to divide by: the paper prints three digits, and some are 0.000
+WHY = {  # why some of our numbers are worse than the paper's; docs/uci.md has the measurements
     ("covtype", "rbf", "NN"): "e^(-x^2) is the RBF of length-scale 1, the paper's is 0.5: see NN lengthscale",
     ("covtype", "matern32", "GPDNN"): "the learning rate: see GPDNN slow",
     ("diabetes", "matern12", "GPDNN"): "40 steps leave it half trained",
     ("covtype", "matern32", "SVGP"): "not found: GPflow's own SVGP has 0.965 on a fold",
 }
-NOTES = {  # on columns that are not the paper's; docs/uci.md has the measurements
+NOTES = {  # about data sets whose columns are not the paper's; docs/uci.md has the measurements
     "connect-4": " Better than the paper because of its columns: connect-4-codes has the paper's.",
     "adult": " SVGP is better than the paper's by its columns and its start: see SVGP unit on adult-scaled.",
 }
-COMPARED_AS = {"SVGP unit": "SVGP"}  # on other encodings, with the paper's row of this name
+COMPARED_AS = {"SVGP unit": "SVGP"}  # on ``ENCODINGS``, our row and the row of the paper that it is compared with
 
 
 class Line(NamedTuple):
-    """One method on one data set: mean and std over the folds that did not diverge."""
+    """One method with one prior on one data set.
+
+    Args:
+        dataset: name of the data set.
+        prior: name of the prior.
+        method: name of the row, which is the method or another row of the same network.
+        folds: number of folds that have run.
+        diverged: number of folds whose training diverged; they are left out of the metrics.
+        metrics: by metric, mean and std over the other folds.
+        seconds: by part of the work, the seconds of all folds; empty for another row of the same network.
+    """
 
     dataset: str
     prior: str
@@ -35,17 +45,17 @@ class Line(NamedTuple):
     folds: int
     diverged: int
     metrics: dict[str, Measured]
-    seconds: dict[str, float]  # of the whole configuration; empty where another row's network is used again
+    seconds: dict[str, float]
 
     def distances(self) -> Iterator[tuple[str, float]]:
-        """From the paper, in units of its std; positive where ours is better."""
+        """Yield for each published metric our distance in units of the paper's std, positive where ours is better."""
         for metric, sign in COMPARED.items():
             if found := self.metrics[metric].paper:
                 yield metric, sign * (self.metrics[metric].mean - found.mean) / max(found.std or 0.0, ROUNDING)
 
 
 def lines_of(results: Iterable[tuple[Config, Arrays]]) -> list[Line]:
-    """The folds of each configuration together."""
+    """Collect results into lines, with all folds of a configuration together."""
     groups: dict[Config, list[Arrays]] = {}
     for config, arrays in results:
         groups.setdefault(replace(config, folds=()), []).append(arrays)
@@ -63,7 +73,7 @@ def lines_of(results: Iterable[tuple[Config, Arrays]]) -> list[Line]:
                 found[metric] = (
                     Measured.over(values, published, better) if good.any() else Measured(np.nan, None, published)
                 )
-            own = method == config.method  # the other rows use its networks again
+            own = method == config.method  # the other rows have the same networks, and no time of their own
             seconds = {name: float(sum(fold[name].sum() for fold in folds)) for name in SECONDS} if own else {}
             lines.append(Line(config.dataset, config.prior, method, len(good), int((~good).sum()), found, seconds))
     return lines
@@ -103,7 +113,7 @@ def _table(dataset: str, rows: list[Line]) -> Table:
 
 
 def _in_words(rows: list[Line]) -> str:
-    """How far each method is from the paper, and every number that is worse than it by more than 2 of its std."""
+    """Say how far each method is from the paper, and list the numbers that are worse by more than 2 of its std."""
     parts = []
     found_by: dict[str, list[tuple[Line, str, float]]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Training and evaluation of every method, fold by fold or all folds in lockstep."""
+"""Training and evaluation of every method, one fold after the other or all folds together."""
 
 import math
 import time
@@ -43,32 +43,40 @@ LEARNING_RATES = dict.fromkeys(("adult", "adult-scaled"), 5e-5) | {"covtype": 5e
 LEARNING_RATES |= dict.fromkeys(("connect-4", "connect-4-codes", "connect-4-onehot"), 2e-4)
 SMOOTHNESS = paper.NUS | {"rbf": math.inf}
 LENGTHSCALE = 0.5
-CONVERGED = 50  # times the epochs, for SV-DKL to converge
+CONVERGED = 50  # factor on the epochs that lets SV-DKL converge
 
-Prediction = tuple[Categorical, Categorical]  # for NLPD and AUC, and for ACC
-Predictions = dict[str, Callable[[], Prediction]]  # by the name in the table, computed when called
+Prediction = tuple[Categorical, Categorical]  # the prediction that NLPD and AUC measure, and the one that ACC measures
+Predictions = dict[str, Callable[[], Prediction]]  # by name of a row, a function that predicts
 
 
 class Clock:
-    """Seconds of setting up, training and evaluation; set-up is what the first epoch takes longer than the others."""
+    """Measures the seconds of set-up, training and evaluation.
+
+    Set-up is all time before evaluation that is beyond the number of epochs times the mean time of a later epoch: for
+    example what the first epoch takes longer than the others.
+
+    Args:
+        device: the device that computes; "cuda" is waited for before the time is read.
+    """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.start, self.epochs = self.now(), list[float]()
 
     def now(self) -> float:
+        """Return the time in seconds, when the device has finished its work."""
         if self.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     def epoch(self, number: int, *_: Any) -> None:
-        """For ``fit(progress=)``; folds that train one after the other begin at 1 again."""
+        """Note the end of an epoch, as ``fit(progress=)`` calls it; each of several folds begins at number 1 again."""
         if number == 1 and self.epochs:
             self.start += self.now() - self.epochs[-1]
         self.epochs.append(self.now())
 
     def seconds(self, trained: float) -> tuple[float, float, float]:
-        """Of the three; ``trained`` is when training was over."""
+        """Return the seconds of set-up, training and evaluation until now; ``trained`` is when training was over."""
         first, later = self.epochs[0] - self.start, self.epochs[-1] - self.epochs[0]
         training = later * len(self.epochs) / max(1, len(self.epochs) - 1)
         return max(0.0, trained - self.start - training) if later else first, training, self.now() - trained
@@ -76,19 +84,26 @@ class Clock:
 
 @dataclass(frozen=True)
 class Given:
-    """What every method is given: a configuration and its folds, on the device."""
+    """What every method is given.
+
+    Args:
+        config: the configuration.
+        splits: the training and test data of its folds, on the device.
+        clock: the clock that measures its time.
+    """
 
     config: Config
     splits: list[Split]
     clock: Clock
 
     def build(self) -> nn.Module:
-        """A fresh network, with an activation of its own, which may learn."""
+        """Build a fresh network, with an activation of its own, whose parameters may be trained."""
         split = self.splits[0]
         activation = _activation(METHODS[self.config.method], self.config.prior)
         return MLP(split.n_features, split.n_classes, hidden=self.config.hidden, activation=activation)
 
     def training(self, **options: Any) -> Training:
+        """Return the training that the methods share; the options replace or add to its arguments."""
         common: dict[str, Any] = {
             "epochs": self.config.epochs,
             "milestones": (10, 15),
@@ -98,7 +113,7 @@ class Given:
         return Training(**common | options)
 
     def fit(self, method: Method, build: Build | Sequence[Build], training: Training) -> list[Posterior]:
-        """A posterior for each fold."""
+        """Fit a posterior to each fold."""
         config, folds = self.config, [split.train for split in self.splits]
         seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
         return fit_folds(method, build, folds, training, seeds=seeds, progress=self.clock.epoch, keep_diverged=True)
@@ -111,7 +126,7 @@ def _activation(row: Row, name: str) -> nn.Module:
 
 
 def _network(row: NetworkRow, given: Given) -> Iterator[Predictions]:
-    """One training for three rows: MC dropout, its exact integral, and the restored prior."""
+    """Train once for up to three rows: MC dropout, the exact integral over dropout, and the restored prior."""
     config = given.config
     training = given.training(learning_rate=LEARNING_RATES[config.dataset])
     for posterior, split in zip(
@@ -130,7 +145,7 @@ def _with_dropout(posterior: Posterior, split: Split) -> Prediction:
 
 
 def _restored(posterior: Posterior, split: Split) -> Prediction:
-    """Last: from here on the network's every prediction has its prior."""
+    """Predict with the restored prior; this comes last, since all later predictions of the network have it too."""
     calibrate_prior(posterior.networks[0], split.x_train)
     return _with_dropout(posterior, split)
 
@@ -141,9 +156,9 @@ def _ensemble(row: EnsembleRow, given: Given) -> Iterator[Predictions]:
 
 
 def _swag(row: SWAGRow, given: Given) -> Iterator[Predictions]:
-    """Weights are collected after the epochs 16 to 20, at the last learning rate."""
+    """Train for SWAG, which collects the weights after the epochs 16 to 20, at the last learning rate."""
     training = given.training(learning_rate=LEARNING_RATES[given.config.dataset])
-    if training.epochs < 4:  # too short for two points
+    if training.epochs < 4:  # SWAG needs the weights of two epochs at least
         training = replace(training, epochs=4)
     return _each(given, SWAG(start=0.5 if training.epochs < 12 else 0.75), given.build, training)
 
@@ -183,7 +198,7 @@ def _gp(given: Given, method: SparseMethod, training: Training) -> Iterator[Pred
 
 
 def _each(given: Given, method: Method, build: Build | Sequence[Build], training: Training) -> Iterator[Predictions]:
-    """One training for one row."""
+    """Train once for one row."""
     for posterior, split in zip(given.fit(method, build, training), given.splits, strict=True):
         yield {given.config.method: partial(_once, posterior, split)}
 
@@ -204,7 +219,7 @@ PREDICTIONS: dict[type, Callable[[Any, Given], Iterator[Predictions]]] = {
 
 
 def predictions_of(given: Given) -> Iterator[Predictions]:
-    """What the configuration's method predicts, one fold after the other."""
+    """Yield what the configuration's method predicts, one fold after the other."""
     row = paper.look_up(METHODS, given.config.method, "method")
     return PREDICTIONS[type(row)](row, given)
 
@@ -213,7 +228,7 @@ def predictions_of(given: Given) -> Iterator[Predictions]:
 
 
 def missing(configs: Sequence[Config]) -> str | None:
-    """Why these cannot run here: all of them need Covtype, which is not bundled, and it cannot be had."""
+    """Say why these configurations cannot run here: all of them need Covtype, and it cannot be loaded; else None."""
     if {config.dataset for config in configs} != {"covtype"}:
         return None
     try:
@@ -224,12 +239,17 @@ def missing(configs: Sequence[Config]) -> str | None:
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
-    """Arrays by "method: metric", one number for each fold; NaN where a fold diverged."""
+    """Train and evaluate the folds, and return arrays with names "row: metric" and those of ``SECONDS``.
+
+    An array has one number for each fold, which is NaN where training diverged.
+    """
     splits = _splits(config.dataset, config.n_folds, config.seed, config.folds, device)
     given = Given(config, splits, Clock(device))
     folds = list(predictions_of(given))
     rule = METHODS[config.method].nlpd
-    _evaluate(rule, config.method, folds[:1], splits[:1])  # the first loads and compiles: part of setting up
+    _evaluate(
+        rule, config.method, folds[:1], splits[:1]
+    )  # the first evaluation loads and compiles, which is part of set-up
     trained, seconds, measured = given.clock.now(), (0.0, 0.0, 0.0), Arrays()
     for name in folds[0]:
         values = _evaluate(rule, name, folds, splits)
@@ -239,7 +259,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     return measured | {name: np.full(len(splits), s / len(splits)) for name, s in zip(SECONDS, seconds, strict=True)}
 
 
-@lru_cache(maxsize=1)  # many configurations of one data set run after each other
+@lru_cache(maxsize=1)  # configurations of one data set run one after the other
 def _splits(dataset: str, n_folds: int, seed: int, folds: tuple[int, ...], device: str) -> list[Split]:
     table = _load(dataset).to(device)
     rows = table.fold_rows(n_folds, seed=seed)
@@ -250,14 +270,14 @@ _load = lru_cache(maxsize=1)(uci.load)
 
 
 def _evaluate(rule: str, name: str, folds: list[Predictions], splits: list[Split]) -> list[dict[str, float]]:
-    """Predictions one after the other, metrics side by side."""
+    """Compute the metrics of a row for each fold: predictions one after the other, metrics in threads."""
     predictions = [[part.to("cpu") for part in fold[name]()] for fold in folds]
     with ThreadPoolExecutor() as pool:
         return list(pool.map(partial(_measure, rule), predictions, (split.y_test.cpu() for split in splits)))
 
 
 def _measure(rule: str, prediction: Sequence[Categorical], y: torch.Tensor) -> dict[str, float]:
-    """By the authors' rule for NLPD, "expected_nll" or "nlpd", and our own."""
+    """Compute the metrics of one fold; ``rule`` is the authors' for NLPD, "expected_nll" or "nlpd"."""
     sampled, point = prediction
     if not sampled.probs.isfinite().all():
         return dict.fromkeys(METRICS, math.nan) | {"diverged": 1.0}
