@@ -169,7 +169,7 @@ def test_folds_are_fits_of_their_own(method):
 
 @each({name: NETWORKS[name] for name in ("mc dropout", "exact dropout")})
 def test_a_network_without_dropout_is_refused_before_it_trains(method):
-    with pytest.raises(ValueError, match="model must have an active nn.Dropout"):
+    with pytest.raises(ValueError, match=r"model must have an active nn\.Dropout"):
         st.fit(method, lambda: nn.Linear(3, 3), (X, LABELS), replace(TRAINING, epochs=10**6))
 
 

@@ -1007,7 +1007,9 @@ def test_what_rows_of_weight_0_hold_is_never_seen():
 
 
 def test_one_cycle_needs_steps():
-    with pytest.raises(ValueError, match="warm_up must be more than one step for schedule='one_cycle', got 0.25 of 4"):
+    with pytest.raises(
+        ValueError, match=r"warm_up must be more than one step for schedule='one_cycle', got 0\.25 of 4"
+    ):
         train(mlp, classes(), replace(FULL, epochs=4, schedule="one_cycle"))
     with pytest.raises(ValueError, match="build must make a network with parameters"):
         train(nn.Identity, (X, X), replace(FULL, loss="mse"))

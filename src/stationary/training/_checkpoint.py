@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from stationary._files import write_atomically
-from stationary.training._members import Best, Trainees, Named, load
+from stationary.training._members import Best, Named, Trainees, load
 from stationary.training.config import Training
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from stationary.nn.masks import Noise, Random, apply_mask, drawn
-from stationary.training._members import Losses, Trainees, Named, within
+from stationary.training._members import Losses, Named, Trainees, within
 from stationary.training.data import Rows
 
 WARM_UP = 3  # steps before the capture, in the first of which libraries allocate memory and choose kernels

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from stationary.nn.init import seeded
 from stationary.nn.running import batches, call, evaluating, outputs_of
-from stationary.training._members import Trainees, Named
+from stationary.training._members import Named, Trainees
 from stationary.training.data import Data, Rows, checked_targets
 
 AfterStep = Callable[[], object]

@@ -19,7 +19,7 @@ from stationary.nn.running import device_of
 from stationary.training._checkpoint import Checkpoint, write_checkpoint
 from stationary.training._cuda_graph import Replayed, can_be_replayed
 from stationary.training._epochs import Epochs, InMemory, Streamed, check_outputs, evaluate
-from stationary.training._members import Best, Trainees, Named
+from stationary.training._members import Best, Named, Trainees
 from stationary.training.config import Group, Training
 from stationary.training.data import Data, Rows, checked, is_pair
 
@@ -72,7 +72,7 @@ def train(
         keep_diverged: whether to return networks whose loss is no longer finite, as they are, instead of raising an
             error.
         checkpoint: path of a file that holds the state after each epoch. A training that finds it continues there.
-            Trainees that are trained one after the other have one file each, with the member's number before the suffix.
+            Members that are trained one after the other have one file each, with their number before the suffix.
             The file stays when training is done, and another training must not use it.
         device: device to train on; by default that of the tensors, and for batches that on which ``build`` puts the
             network.
