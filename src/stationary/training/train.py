@@ -63,7 +63,7 @@ def train(
             weighted mean, and rows of weight 0 are left out.
         validation: data whose loss decides when to stop, or is only reported if ``training.patience`` is None.
         progress: function that is called after each epoch with its number (from 1), the training loss and the
-            validation loss (None without validation), which are means over the members still in training. Trainees that
+            validation loss (None without validation), which are means over the members still in training. Members that
             are trained one after the other are reported one after the other. A training that continues from a
             checkpoint first reports the epochs before.
         observers: one function for each member, or None for a member without one. It is called after each epoch with
