@@ -337,7 +337,7 @@ def _schedule(
     if training.schedule == "one_cycle":
         highest = [group["lr"] for group in optimizer.param_groups]
         steps = training.epochs * len(way)
-        share = training.warm_up + 1e-9 * (
+        share = training.warm_up + 1e-9 * (training.warm_up * steps == 1)  # PyTorch divides by warm_up steps - 1
             training.warm_up * steps == 1
         )  # it divides by the steps of the warm-up less 1
         cycle = OneCycleLR(optimizer, highest, steps, pct_start=share, cycle_momentum=False)
