@@ -338,8 +338,6 @@ def _schedule(
         highest = [group["lr"] for group in optimizer.param_groups]
         steps = training.epochs * len(way)
         share = training.warm_up + 1e-9 * (training.warm_up * steps == 1)  # PyTorch divides by warm_up steps - 1
-            training.warm_up * steps == 1
-        )  # it divides by the steps of the warm-up less 1
         cycle = OneCycleLR(optimizer, highest, steps, pct_start=share, cycle_momentum=False)
         return cycle, cycle.step, _nothing
     steps_down = MultiStepLR(optimizer, training.milestones, gamma=0.1)
