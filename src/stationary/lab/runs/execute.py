@@ -307,6 +307,7 @@ def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
 def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[Event, None, list[Unit]]:
     """Run units in a pool of processes: yields events, and returns the units without outcome because a process died."""
     others = set(multiprocessing.active_children())
+    workers: set[multiprocessing.process.BaseProcess] = set()
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _prepare_process)
     waiting, left = iter(units), list(units)
     futures: dict[Future[list[Outcome]], Unit] = {}
@@ -314,9 +315,7 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
     try:
         while True:
             with suppress(BrokenProcessPool):
-                for unit in islice(
-                    waiting, jobs - len(futures)
-                ):  # submit no more than can run, since "running" is marked here
+                for unit in islice(waiting, jobs - len(futures)):  # no more than can run: they are marked as running
                     futures[pool.submit(work, unit, device, threads)] = unit
                     yield unit, None
             for unit, future in finished:
@@ -330,14 +329,20 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
                 yield unit, outcomes
             if not futures:
                 break
-            done, _ = wait(futures, return_when=FIRST_COMPLETED)
+            done: set[Future[list[Outcome]]] = set()
+            while not done:
+                workers |= set(multiprocessing.active_children()) - others
+                ended = any(not worker.is_alive() for worker in workers)
+                done, _ = wait(futures, ENDING_S, return_when=FIRST_COMPLETED)
+                if ended and not done:  # the pool has not noticed: it waits for a lock that the dead one held
+                    return left
             finished = [(futures.pop(future), future) for future in done]
     except BaseException:  # stopped by Ctrl-C, or by the caller: do not wait for what is still running
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         raise
     finally:
-        workers = set(multiprocessing.active_children()) - others
+        workers |= set(multiprocessing.active_children()) - others
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:  # one that was killed while it held the queue's lock leaves the others waiting for it
             worker.join(ENDING_S)
