@@ -181,5 +181,5 @@ def test_regression():
 
 
 def test_a_method_without_members_says_so(problem):
-    with pytest.raises(ValueError, match="ExactDropout takes no samples; use MCDropout"):
+    with pytest.raises(ValueError, match="keep_samples must be False for ExactDropout, which takes no samples"):
         Estimators(problem[0], st.ExactDropout()).eval()(problem[1])
