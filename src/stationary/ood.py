@@ -1,6 +1,7 @@
 """Is this input like the training data? Scores of a prediction, and a detector that turns one into yes or no."""
 
 from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -8,49 +9,62 @@ from torch import Tensor, nn
 from stationary.inference import Method, Posterior, predict
 from stationary.metrics import acceptance_threshold, doubt
 from stationary.nn.running import Batches, Inputs
-from stationary.predictive import Categorical
+from stationary.predictive import Bernoulli, Categorical, Gaussian, Predictive
 
 
-def energy(pred: Categorical) -> Tensor:
-    """(n,) -log sum_k exp(z_k) of the mean outputs z (Liu et al., 2020; temperature 1).
-
-    Unlike the other scores it is not a function of the probabilities: it depends on the size of the outputs, which the
-    cross-entropy loss determines only up to a constant for all classes of an input.
-    """
-    return -pred.output_mean.logsumexp(-1)
+def mean_variance(pred: Predictive) -> Tensor:
+    """(n,) variance of the outputs over members, for a regression that of the mean without noise; mean over outputs."""
+    return (pred.epistemic_variance if isinstance(pred, Gaussian) else pred.output_variance).mean(-1)  # type: ignore[attr-defined]
 
 
-SCORES: dict[str, Callable[[Categorical], Tensor]] = {
-    "std": Categorical.std,
-    "entropy": Categorical.entropy,
-    "mutual_information": Categorical.mutual_information,
+def root_variance(pred: Predictive) -> Tensor:
+    """(n,) standard deviation of the outputs over members, for a regression without noise; mean over outputs."""
+    return pred.epistemic_variance.sqrt().mean(-1) if isinstance(pred, Gaussian) else pred.std()  # type: ignore[attr-defined]
+
+
+SCORES: dict[str, Callable[[Any], Tensor]] = {
+    "std": root_variance,
+    "variance": mean_variance,
+    "entropy": lambda pred: pred.entropy(),
+    "mutual_information": lambda pred: pred.mutual_information(),
     "max_probability": lambda pred: doubt(pred.probs),
-    "energy": energy,
+    "energy": lambda pred: pred.energy(),
 }
-OF_SPREAD = {"std", "mutual_information"}  # these are 0 where there is a single member
+OF_SPREAD = ("std", "variance", "mutual_information")  # these are 0 where there is a single member
+OF_VALUES, OF_LABELS = ("std", "variance"), ("std", "variance", "entropy", "mutual_information")
 
 
-def score(pred: Categorical, name: str) -> Tensor:
+def score(pred: Predictive, name: str) -> Tensor:
     """(n,) how far out of distribution each input looks; a higher score is farther.
 
     Dropout changes the outputs in proportion to the features, which are often smaller for unknown inputs. By itself,
     "std" may therefore rank unknown inputs below known ones (on digits it does, see ``tests/test_ood.py``), and with a
-    local activation it vanishes far away, as "mutual_information" does. ``calibrate_prior`` works against both; the
-    other scores depend less on it.
+    local activation it vanishes far away, as "mutual_information" does. ``calibrate_prior`` works against both, and
+    ``InfiniteWidth`` has neither fault; the other scores depend less on it.
 
     Args:
         pred: the prediction to score.
         name: name of the score, a key of ``SCORES``: "std", the standard deviation of the outputs, mean over classes;
-            "entropy", that of the mean probabilities; "mutual_information", entropy - expected entropy;
-            "max_probability", 1 - the largest probability; "energy", -logsumexp of the mean outputs.
+            "variance", their variance; "entropy", that of the mean probabilities; "mutual_information", entropy -
+            expected entropy; "max_probability", 1 - the largest probability; "energy", -logsumexp of the mean outputs,
+            which count less where they are uncertain. A regression has "std" and "variance", without its noise.
     """
-    return _by_name(name)(pred)
+    return _by_name(name, type(pred))(pred)
 
 
-def _by_name(name: str) -> Callable[[Categorical], Tensor]:
-    if name not in SCORES:
-        raise ValueError(f"score must be one of {', '.join(SCORES)}; got {name!r}")
+def _by_name(name: str, family: type[Predictive] = Categorical) -> Callable[[Any], Tensor]:
+    known = {Gaussian: OF_VALUES, Bernoulli: OF_LABELS}.get(family, tuple(SCORES))  # type: ignore[call-overload]
+    if name not in known:
+        raise ValueError(f"score must be one of {', '.join(known)}; got {name!r}")
     return SCORES[name]
+
+
+@runtime_checkable
+class Tempered(Protocol):
+    """A posterior whose temperature changes its probabilities; scores are those of the posterior itself."""
+
+    def untempered(self) -> Posterior:
+        """The same posterior at temperature 1."""
 
 
 class OODDetector:
@@ -59,10 +73,12 @@ class OODDetector:
     ``OODDetector(model).fit(x_in, accept=0.95).predict(x)`` is +1 for a known kind of input, -1 for an unknown one.
 
     Args:
-        model: a trained classifier, or a posterior.
+        model: a trained network, or a posterior; of a posterior with a temperature, the scores are those at
+            temperature 1.
         score: name of the score, a key of ``SCORES``.
         method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
         batch_size: number of inputs in a pass; by default all go in one.
+        family: kind of the prediction, as for ``predict``; a network that is a regression needs ``Gaussian``.
     """
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
@@ -70,6 +86,7 @@ class OODDetector:
     score: str
     batch_size: int | None
     method: Method | None
+    family: type[Predictive] | None
 
     def __init__(
         self,
@@ -78,8 +95,10 @@ class OODDetector:
         method: Method | None = None,
         *,
         batch_size: int | None = None,
+        family: type[Predictive] | None = None,
     ) -> None:
-        _by_name(score)
+        self.family = family or getattr(model, "family", None)
+        _by_name(score, self.family or Categorical)
         self.model, self.score, self.method, self.batch_size = model, score, method, batch_size
 
     def fit(self, x_in: Inputs | Batches, accept: float = 0.95) -> "OODDetector":
@@ -92,7 +111,7 @@ class OODDetector:
         pred = self._predict(x_in)
         scores = score(pred, self.score)
         rounding = 8 * torch.finfo(scores.dtype).eps * scores.abs().max()
-        if (self.score in OF_SPREAD and not pred.output_variance.any()) or (scores - scores[0]).abs().max() <= rounding:
+        if (self.score in OF_SPREAD and not mean_variance(pred).any()) or (scores - scores[0]).abs().max() <= rounding:
             raise ValueError(
                 f"score {self.score!r} must differ between inputs, got the same for all {len(scores)} of x_in; take "
                 "several inputs, and for 'std' and 'mutual_information' a method with several members (MCDropout, "
@@ -114,5 +133,6 @@ class OODDetector:
         known = self.scores(x) <= self.threshold
         return torch.where(known, 1, -1)
 
-    def _predict(self, x: Inputs | Batches) -> Categorical:
-        return predict(self.model, x, self.method, batch_size=self.batch_size)
+    def _predict(self, x: Inputs | Batches) -> Any:
+        model = self.model.untempered() if isinstance(self.model, Tempered) else self.model
+        return predict(model, x, self.method, family=self.family or Categorical, batch_size=self.batch_size)

@@ -46,6 +46,10 @@ class Method(Protocol):
         """Raise an error if the method cannot use such a network, or such weights; ``fit`` asks before it trains."""
         return
 
+    def trains(self, network: nn.Module) -> bool:
+        """Whether the method needs such a network trained; ``fit`` does not train one of which it needs nothing."""
+        return True
+
     def observer(self, training: Training) -> Observer | None:
         """A function to be called after each epoch of one network's training, or None, which is the default.
 

@@ -40,7 +40,7 @@ def predict(
     x: Inputs | Batches,
     method: Method | None = None,
     *,
-    family: type[Any] = Categorical,
+    family: type[Any] | None = None,
     batch_size: int | None = None,
     keep_samples: bool = False,
 ) -> Any:
@@ -56,7 +56,8 @@ def predict(
             for them would stall it, the prediction of such an input is NaN.
         method: how to predict with a network: ``MCDropout(100)``, ``Point()``, ...; by default ``ExactDropout()``, the
             mean over all dropout masks in closed form. A posterior has its own method.
-        family: kind of the prediction: ``Categorical`` for a classifier, ``Gaussian`` for a regression.
+        family: kind of the prediction: ``Categorical`` for a classifier, ``Gaussian`` for a regression. By default it
+            is the posterior's own, where it knows what its targets were (``InfiniteWidth``), else ``Categorical``.
         batch_size: number of inputs in a pass where x is a tensor or a mapping; by default all go in one.
         keep_samples: whether the prediction keeps the outputs of all s members, which takes O(s n c) memory.
     """
@@ -68,5 +69,7 @@ def predict(
         )
     else:
         posterior = model
+    if family is None:
+        family = getattr(posterior, "family", Categorical)
     parts = batches(x, batch_size, device_of(posterior.networks[0]))
     return family.cat([posterior.predict(part, family, keep_samples=keep_samples) for part, _ in parts])

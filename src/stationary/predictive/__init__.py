@@ -6,5 +6,6 @@ from stationary.predictive._base import Members as Members
 from stationary.predictive._base import P as P
 from stationary.predictive._base import Predictive as Predictive
 from stationary.predictive._base import normal_nodes as normal_nodes
+from stationary.predictive.bernoulli import Bernoulli as Bernoulli
 from stationary.predictive.categorical import Categorical as Categorical
 from stationary.predictive.gaussian import Gaussian as Gaussian

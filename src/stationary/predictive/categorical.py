@@ -19,7 +19,7 @@ from stationary.predictive._base import (
     normal_nodes,
     square_root,
 )
-from stationary.theory import logistic
+from stationary.theory import logistic, softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,8 @@ class Categorical(Predictive):
         output_mean: (n, c) mean over members of their outputs before the softmax.
         output_variance: (n, c) variance of these outputs over members (the population variance, ddof 0).
         samples: (s, n, c) outputs of the members, where ``keep_samples=True`` asked for them.
+        information: (n,) mutual information of the posterior itself, where a temperature has made its probabilities
+            bolder or more timid; None where they are its own.
     """
 
     kind: ClassVar[str] = "categorical"
@@ -43,6 +45,7 @@ class Categorical(Predictive):
     output_mean: Tensor
     output_variance: Tensor
     samples: Tensor | None = None
+    information: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.probs.shape[-1] < 2:
@@ -61,11 +64,22 @@ class Categorical(Predictive):
 
     def mutual_information(self) -> Tensor:
         """(n,) entropy - expected entropy: the uncertainty from members that disagree (epistemic)."""
+        if self.information is not None:
+            return self.information
         return (self.entropy() - self.member_entropy).clamp(min=0)
 
     def std(self) -> Tensor:
         """(n,) standard deviation of the outputs over members, averaged over classes: the paper's CIFAR-10 measure."""
         return self.output_variance.sqrt().mean(-1)
+
+    def energy(self) -> Tensor:
+        """(n,) -log sum_k exp(z_k) of the mean outputs z, each divided by sqrt(1 + pi / 8 variance).
+
+        It is the energy score (Liu et al., 2020) of outputs that count less where they are uncertain; without variance
+        it is the plain score. Unlike the other measures it is not a function of the probabilities: it depends on the
+        size of the outputs, which the cross-entropy loss determines only up to a constant for all classes of an input.
+        """
+        return -(self.output_mean * (1 + math.pi / 8 * self.output_variance).rsqrt()).logsumexp(-1)
 
     def bernoulli_std(self) -> Tensor:
         """(n,) sqrt(p (1 - p)) for two classes: the paper's measure on Banana."""
@@ -131,6 +145,16 @@ class Categorical(Predictive):
         )
         result = cls.from_members(chunks, NODES)
         return replace(result, output_mean=mean, output_variance=variance, prior_restored=prior_restored)
+
+    @classmethod
+    def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
+        """The prediction of independent Gaussian outputs with this mean (n, c) and one variance for all classes (n,)."""
+        spread = variance[:, None].expand_as(mean)
+        if mean.shape[-1] == 2:
+            return cls.from_logistic(logistic.of_gaussian(mean[:, 1] - mean[:, 0], 2 * variance), mean, spread)
+        expected = softmax.of_gaussian(mean, variance)
+        log_probs = mean - expected.log_normalizer[:, None]
+        return cls(expected.probabilities, log_probs, expected.entropy, mean, spread)
 
     @classmethod
     def from_logistic(

@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stationary import ood
 from stationary.lab.data.cifar10 import CLASSES
 from stationary.lab.experiments import paper
 from stationary.lab.experiments.cifar10.config import AS_STATED, ROWS, TITLE, Config
 from stationary.lab.experiments.rows import Rows, joined_rows
+from stationary.lab.experiments.scores import SCORES
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
@@ -22,7 +22,7 @@ COMPARED = {
     "NLPD unknown": -1,
 }  # the metrics that the paper has; 1 where larger is better, else -1
 OTHERS = ("NLPD known mean-probability", "NLPD unknown mean-probability", "ECE known", "clipped unknown")
-AUROC, *REST = (tuple(f"{metric} {score}" for score in ood.SCORES) for metric in ("AUROC", "AUPR", "FPR95"))
+AUROC, *REST = (tuple(f"{metric} {score}" for score in SCORES) for metric in ("AUROC", "AUPR", "FPR95"))
 OOD = (*AUROC, *(name for names in REST for name in names))
 SETTINGS = {
     "paper": "The trunk was trained on all ten classes",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stationary import metrics, ood
+from stationary import metrics
 from stationary.inference import MCDropout, Posterior, fit_folds, predict
 from stationary.lab.data import cifar10
 from stationary.lab.data.split import Split
@@ -17,6 +17,7 @@ from stationary.lab.experiments import networks
 from stationary.lab.experiments.cifar10 import trunk
 from stationary.lab.experiments.cifar10.config import AS_STATED, TRAINED, TRUNK_CLASSES, Config, Trained
 from stationary.lab.experiments.paper import look_up
+from stationary.lab.experiments.scores import SCORES
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
@@ -101,8 +102,8 @@ def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterat
         yield f"{row}: NLPD unknown{rule}", unknown.value
         yield f"{row}: clipped unknown{rule}", unknown.clipped
     yield f"{row}: ECE known", metrics.ece(inside, y)
-    for name in ood.SCORES:
-        scores = ood.score(inside, name), ood.score(outside, name)
+    for name, score in SCORES.items():
+        scores = score(inside), score(outside)
         yield f"{row}: AUROC {name}", metrics.auroc(*scores)
         yield f"{row}: AUPR {name}", metrics.aupr(*scores)
         yield f"{row}: FPR95 {name}", metrics.fpr95(*scores)

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stationary import metrics, ood
+from stationary import metrics
 from stationary.inference import SWAG, Ensemble, MCDropout, Method, Posterior, fit_folds, predict
 from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
 from stationary.lab.experiments.radar.config import Averaged, Config
 from stationary.lab.models.radar_cnn import RadarCNN
+from stationary.lab.experiments.scores import SCORES
 from stationary.lab.runs.store import Arrays
 from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
@@ -137,8 +138,8 @@ def _evaluated(row: Averaged, data: Simulated, predictor: Callable[[Tensor], Cat
     losses = -known.probs.gather(1, y[:, None])[:, 0].log()
     yield f"{row.key}: NLPD by noise", _by_noise(losses, pulses)
     for group in ("similar", "different"):
-        for name in ood.SCORES:
-            scores = ood.score(known, name), ood.score(preds[group], name)
+        for name, score in SCORES.items():
+            scores = score(known), score(preds[group])
             suffix = "" if name == "entropy" else f" {name}"  # the paper's measure needs no name
             yield f"{row.key}: AUROC {group}{suffix}", metrics.auroc(*scores)
             yield f"{row.key}: FPR95 {group}{suffix}", metrics.fpr95(*scores)

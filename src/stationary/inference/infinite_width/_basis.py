@@ -1,0 +1,130 @@
+"""Finite features of an infinitely wide network, and the passes over the training rows that a fit makes of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stationary.theory.isotropic import gram
+
+ELEMENTS = 2**22  # features that are computed at a time
+JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """phi(u) = L^-1 kappa(Z, u), the part of the network that the inducing inputs Z see; L L^T = kappa(Z, Z).
+
+    The prior variance of what they do not see is s^2 (1 - |phi(u)|^2).
+
+    Args:
+        kernel: name of the kernel kappa, of unit variance.
+        lengthscale: its length-scale, () or one for each column (d,).
+        inducing: (M, d) the inducing inputs Z.
+        factor: (M, M) the Cholesky factor L.
+    """
+
+    kernel: str
+    lengthscale: Tensor
+    inducing: Tensor
+    factor: Tensor
+
+    @classmethod
+    def of(cls, kernel: str, lengthscale: Tensor, inducing: Tensor) -> "Basis":
+        """The basis of these inducing inputs. The diagonal is raised only where the factorisation fails without."""
+        scaled = inducing / lengthscale
+        matrix = gram(kernel, scaled, scaled).fill_diagonal_(1.0)
+        return cls(kernel, lengthscale, inducing, cholesky(matrix))
+
+    @property
+    def size(self) -> int:
+        """The number of features."""
+        return len(self.inducing)
+
+    def similarity(self, u: Tensor) -> Tensor:
+        """(n, M) kappa(u, Z)."""
+        return gram(self.kernel, u / self.lengthscale, self.inducing / self.lengthscale)
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """(n, M) phi(u)."""
+        return torch.linalg.solve_triangular(self.factor, self.similarity(u).mT, upper=False).mT
+
+    def extended(self, more: Tensor) -> "Basis":
+        """The basis with more inducing inputs (m, d); the first M features stay what they are."""
+        new = self(more)
+        scaled = more / self.lengthscale
+        rest = gram(self.kernel, scaled, scaled).fill_diagonal_(1.0) - new @ new.mT
+        above = self.factor.new_zeros(self.size, len(more))
+        factor = torch.cat([torch.cat([self.factor, above], 1), torch.cat([new, cholesky(rest)], 1)])
+        return Basis(self.kernel, self.lengthscale, torch.cat([self.inducing, more]), factor)
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """The Cholesky factor of a matrix of unit scale, with the least jitter on its diagonal that it takes."""
+    for jitter in JITTERS:
+        factor, info = torch.linalg.cholesky_ex(matrix + jitter * torch.eye(len(matrix)).to(matrix))
+        if not info:
+            return factor
+    raise ValueError("the kernel matrix of the inducing inputs is not positive, also with a jitter of 1e-5")
+
+
+class Passes:
+    """phi of the training rows, some at a time: kept in memory where they fit, computed in every pass where not.
+
+    Args:
+        basis: the basis.
+        places: function of a slice of rows that gives their places u (n, d).
+        n: number of rows.
+        memory: number of bytes that phi of all rows may take.
+    """
+
+    def __init__(self, basis: Basis, places: Callable[[slice], Tensor], n: int, memory: int) -> None:
+        self.basis, self.places, self.n = basis, places, n
+        size = max(1, ELEMENTS // basis.size)
+        self.slices = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        self.kept: list[Tensor] | None = None
+        if n * basis.size * basis.factor.element_size() <= memory:
+            self.kept = [basis(places(rows)) for rows in self.slices]
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        for i, rows in enumerate(self.slices):
+            yield rows, self.basis(self.places(rows)) if self.kept is None else self.kept[i]
+
+    def unseen(self) -> Tensor:
+        """(n,) the share 1 - |phi|^2 of each row's prior variance that the inducing inputs do not see."""
+        parts = [unseen(phi) for _, phi in self]
+        return torch.cat(parts) if parts else self.basis.factor.new_zeros(0)
+
+
+def unseen(phi: Tensor) -> Tensor:
+    """(n,) 1 - |phi|^2, at least 0."""
+    return (1 - phi.square().sum(-1)).clamp(min=0)
+
+
+def greedy(basis: Basis, u: Tensor, most: int, least: float) -> Tensor:
+    """The indices of the rows of u (n, d) to add to the inducing inputs: again and again the one that they see least.
+
+    Args:
+        basis: the present basis.
+        u: the candidates.
+        most: largest number of rows to take.
+        least: smallest unseen share of the prior variance for which a row is taken.
+    """
+    scaled = u / basis.lengthscale
+    left = unseen(basis(u))
+    seen, columns, chosen = basis(u), list[Tensor](), list[int]()
+    for _ in range(min(most, len(u))):
+        row = int(left.argmax())
+        if left[row] <= least:
+            break
+        column = gram(basis.kernel, scaled, scaled[row : row + 1])[:, 0] - seen @ seen[row]
+        column[row] = left[row]
+        for other in columns:
+            column = column - other * other[row]
+        column = column / column[row].sqrt()
+        chosen.append(row)
+        columns.append(column)
+        left = (left - column.square()).clamp(min=0)
+        left[row] = 0.0
+    return torch.tensor(chosen, dtype=torch.long, device=u.device)

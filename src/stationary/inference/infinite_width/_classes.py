@@ -1,0 +1,226 @@
+"""The posterior of classes, or of several labels at once: a strictly convex problem, solved by Newton's method.
+
+With a_i = (1 + pi r_i / 8)^(-1/2), where r_i is the prior variance that the inducing inputs do not see at row i,
+
+    W = argmin sum_i -log softmax(b + a_i W^T phi_i)_(y_i) + |W|^2 / (2 s^2),
+    H = I / s^2 + sum_i a_i^2 (1 - sum_c p_ic^2) phi_i phi_i^T,
+
+and the outputs at x have mean b + W^T phi and, for every class, variance phi^T H^-1 phi + s^2 (1 - |phi|^2). For two
+classes H is the exact curvature along the difference of the outputs; for more it bounds the curvature from above. Labels
+that may hold at the same time have sigmoids instead, and each has the exact curvature of its own.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from stationary.inference.infinite_width._basis import Passes
+from stationary.inference.infinite_width._sums import Total
+
+TOLERANCE = 1e-10  # of the gradient's norm, relative to that at W = 0 where that is above 1
+STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
+
+
+@dataclass(frozen=True)
+class Task:
+    """The rows to learn from, and the prior of the outputs.
+
+    Args:
+        passes: the features of the rows.
+        targets: (n,) class indices; or (n, c) zeros and ones for several labels at once.
+        weight: (n,) weights of the rows.
+        variance: s^2, the prior variance of the outputs.
+        offset: (c,) their prior mean b.
+        total: sum over the machines.
+    """
+
+    passes: Passes
+    targets: Tensor
+    weight: Tensor
+    variance: float
+    offset: Tensor
+    total: Total
+
+    @property
+    def several(self) -> bool:
+        """Whether several labels may hold at once."""
+        return self.targets.ndim == 2
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The posterior of W.
+
+    Args:
+        mean: (M, c) the minimum W.
+        root: (M, M), or (c, M, M) for several labels, the Cholesky factor of H.
+        loss: the minimum of the sum.
+        gradient: norm of the gradient there.
+    """
+
+    mean: Tensor
+    root: Tensor
+    loss: float
+    gradient: float
+
+
+class _Likelihood(Protocol):
+    """Loss, slope and curvature in the outputs z (n, c) of rows with targets y; weights are left to the caller."""
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor: ...
+
+    def slope(self, z: Tensor, y: Tensor) -> Tensor: ...
+
+    def curved(self, z: Tensor, direction: Tensor) -> Tensor:
+        """(n, c) the curvature times the direction (n, c)."""
+
+    def bound(self, z: Tensor) -> Tensor:
+        """(n, 1) or (n, c): the curvature of each output, or a bound on it for all."""
+
+
+class _Softmax:
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(z, y, reduction="none")
+
+    def slope(self, z: Tensor, y: Tensor) -> Tensor:
+        p = z.softmax(-1)
+        p[torch.arange(len(y), device=y.device), y] -= 1
+        return p
+
+    def curved(self, z: Tensor, direction: Tensor) -> Tensor:
+        p = z.softmax(-1)
+        pd = p * direction
+        return pd - p * pd.sum(-1, keepdim=True)
+
+    def bound(self, z: Tensor) -> Tensor:
+        return 1 - z.softmax(-1).square().sum(-1, keepdim=True)
+
+
+class _Sigmoid:
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(z, y.to(z), reduction="none").sum(-1)
+
+    def slope(self, z: Tensor, y: Tensor) -> Tensor:
+        return z.sigmoid() - y
+
+    def curved(self, z: Tensor, direction: Tensor) -> Tensor:
+        return self.bound(z) * direction
+
+    def bound(self, z: Tensor) -> Tensor:
+        return z.sigmoid() * (-z).sigmoid()
+
+
+def solve(task: Task, start: Tensor | None = None, tolerance: float = TOLERANCE) -> Solution:
+    """The posterior of W; the same from every start, up to the tolerance."""
+    problem = _Problem(task)
+    mean = task.offset.new_zeros(task.passes.basis.size, len(task.offset)) if start is None else start
+    loss, gradient, roots = problem.at(mean)
+    goal = tolerance * max(1.0, float(gradient.norm()) if start is None else problem.scale())
+    for _ in range(STEPS):
+        if float(gradient.norm()) <= goal:
+            break
+        accuracy = min(0.1, float(gradient.norm()) / max(1.0, problem.scale())) ** 0.5
+        direction = problem.newton_direction(mean, gradient, roots, accuracy)
+        slope, step = float((direction * gradient).sum()), 1.0
+        for _ in range(HALVINGS):
+            new = mean + step * direction
+            new_loss, new_gradient, new_roots = problem.at(new)
+            rounding = 1e-13 * abs(loss)
+            if new_loss <= loss + 1e-4 * step * slope + rounding:
+                break
+            step /= 2
+        else:
+            break
+        if new_loss >= loss - rounding and float(new_gradient.norm()) >= 0.5 * float(gradient.norm()):
+            if float(new_gradient.norm()) < float(gradient.norm()):
+                mean, loss, gradient, roots = new, new_loss, new_gradient, new_roots
+            break  # rounding allows no more
+        mean, loss, gradient, roots = new, new_loss, new_gradient, new_roots
+    return Solution(mean, roots if task.several else roots[0], loss, float(gradient.norm()))
+
+
+class _Problem:
+    """The sum to be minimised, its slope and its curvature, each by one pass over the rows."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
+        self.shrink = (1 + math.pi / 8 * task.variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
+        self._scale: float | None = None
+
+    def scale(self) -> float:
+        """The norm of the gradient at W = 0."""
+        if self._scale is None:
+            zero = self.task.offset.new_zeros(self.task.passes.basis.size, len(self.task.offset))
+            self._scale = float(self._sums(zero, curvature=False)[1].norm())
+        return self._scale
+
+    def outputs(self, rows: slice, phi: Tensor, mean: Tensor) -> Tensor:
+        return self.task.offset + self.shrink[rows] * (phi @ mean)
+
+    def at(self, mean: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The sum at W, its gradient (M, c), and the Cholesky factors (1 or c, M, M) of the curvature or its bound."""
+        loss, gradient, curvature = self._sums(mean)
+        return loss, gradient, torch.linalg.cholesky(curvature)
+
+    def _sums(self, mean: Tensor, *, curvature: bool = True) -> tuple[float, Tensor, Tensor]:
+        task, (size, c) = self.task, mean.shape
+        loss, slope = mean.new_zeros(1), torch.zeros_like(mean)
+        outer = mean.new_zeros(c if task.several else 1, size, size)
+        for rows, phi in task.passes:
+            z, y, weight = self.outputs(rows, phi, mean), task.targets[rows], task.weight[rows, None]
+            shrink = self.shrink[rows]
+            loss += task.weight[rows] @ self.likelihood.loss(z, y)
+            slope += phi.mT @ (weight * shrink * self.likelihood.slope(z, y))
+            if curvature:
+                for each, share in zip(outer, (weight * shrink.square() * self.likelihood.bound(z)).mT, strict=True):
+                    each += phi.mT @ (share[:, None] * phi)
+        loss, slope = task.total(loss), task.total(slope)
+        if curvature:
+            outer = task.total(outer)
+        prior = torch.eye(size).to(mean) / task.variance
+        half = mean.square().sum() / (2 * task.variance)
+        return float(loss + half), slope + mean / task.variance, outer + prior
+
+    def times_curvature(self, mean: Tensor, direction: Tensor) -> Tensor:
+        product = torch.zeros_like(mean)
+        for rows, phi in self.task.passes:
+            z, shrink = self.outputs(rows, phi, mean), self.shrink[rows]
+            curved = self.likelihood.curved(z, shrink * (phi @ direction))
+            product += phi.mT @ (self.task.weight[rows, None] * shrink * curved)
+        return self.task.total(product) + direction / self.task.variance
+
+    def newton_direction(self, mean: Tensor, gradient: Tensor, roots: Tensor, accuracy: float) -> Tensor:
+        """- curvature^-1 gradient, exactly for several labels, else by conjugate gradients with H in front."""
+        if self.task.several:
+            return -torch.cholesky_solve(gradient.mT[..., None], roots)[..., 0].mT
+        solution, residual = torch.zeros_like(gradient), -gradient
+        step = preconditioned = torch.cholesky_solve(residual, roots[0])
+        product = (residual * preconditioned).sum()
+        first = product
+        for _ in range(INNER):
+            curved = self.times_curvature(mean, step)
+            length = product / (step * curved).sum()
+            solution = solution + length * step
+            residual = residual - length * curved
+            preconditioned = torch.cholesky_solve(residual, roots[0])
+            product, before = (residual * preconditioned).sum(), product
+            if float(product) <= accuracy**2 * float(first):
+                break
+            step = preconditioned + product / before * step
+        return solution
+
+
+def log_evidence(task: Task, solution: Solution) -> float:
+    """Laplace's approximation of the logarithm of the probability of the targets.
+
+    The outputs of c classes have c - 1 directions that matter, each with the curvature H.
+    """
+    size, directions = len(solution.mean), 1 if task.several else len(task.offset) - 1
+    log_det = 2 * solution.root.diagonal(dim1=-2, dim2=-1).log().sum()
+    copies = len(task.offset) if task.several else directions
+    return -solution.loss - 0.5 * (directions * float(log_det) + copies * size * math.log(task.variance))

@@ -1,0 +1,307 @@
+"""The trunk: where the features of a network are, how they are read, and whether it is still the same network."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, RandomSampler
+
+from stationary.nn.restored_prior import is_head
+from stationary.nn.running import Inputs, batches, call, device_of, evaluating
+from stationary.training import Data
+from stationary.training.data import is_pair
+
+Reader: TypeAlias = Callable[[Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the features of a network are: what enters one of its modules, or what leaves it, or a function's result.
+
+    Args:
+        name: name of the module; "" is the network itself.
+        side: "input", "output" or "function".
+        read: the function, where side is "function"; it takes a batch of inputs.
+    """
+
+    name: str
+    side: str
+    read: Reader | None = None
+
+    def readout(self, network: nn.Module) -> nn.Module | None:
+        """The module behind the features, where it is known: a linear layer or a head."""
+        return network.get_submodule(self.name) if self.side == "input" else None
+
+
+def find_place(network: nn.Module, x: Inputs, features: str | Reader | None) -> Place:
+    """Where the features are: as the user says, else what enters the last linear layer or the head that it is in.
+
+    Args:
+        network: the network, in eval mode.
+        x: a batch of inputs.
+        features: name of the module whose output they are, a function of a batch of inputs, or None.
+    """
+    if callable(features):
+        return Place("", "function", features)
+    names = {module: name for name, module in network.named_modules()}
+    if features is not None:
+        if features not in names.values():
+            some = ", ".join(name for name, _ in network.named_children())
+            raise ValueError(
+                f"features must be the name of a module of the network, a function or None; got {features!r}, and the "
+                f"network has {some or 'no modules'}"
+            )
+        return Place(features, "output")
+    heads = {module.output: module for module in names if is_head(module)}
+    called: list[nn.Module] = []
+    with ExitStack() as stack:
+        for module in names:
+            if isinstance(module, nn.Linear):
+                stack.callback(module.register_forward_hook(lambda linear, *_: called.append(linear)).remove)
+        call(network, x)
+    if not called:
+        raise ValueError(
+            f"features must be given for a {type(network).__name__}, which calls no linear layer; pass the name of the "
+            "module whose output they are, or a function of a batch"
+        )
+    last = called[-1]
+    return Place(names[heads.get(last, last)], "input")  # type: ignore[call-overload]
+
+
+def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
+    """(n, d) the features of a batch; the network is in eval mode."""
+    found: list[Tensor] = []
+    if place.read is not None:
+        found.append(place.read(x))
+    else:
+        module = network.get_submodule(place.name)
+        if place.side == "input":
+            note = lambda _, args, kwargs: found.append((*args, *kwargs.values())[0])
+            handle = module.register_forward_pre_hook(note, with_kwargs=True)
+        else:
+            handle = module.register_forward_hook(lambda _, args, output: found.append(output))
+        try:
+            call(network, x)
+        finally:
+            handle.remove()
+    n = len(x) if isinstance(x, Tensor) else len(next(iter(x.values())))
+    if not found or not isinstance(found[-1], Tensor) or found[-1].ndim < 2 or len(found[-1]) != n:
+        got = f"{tuple(found[-1].shape)}" if found and isinstance(found[-1], Tensor) else "no tensor"
+        raise ValueError(
+            f"features must be a tensor (n, d) for a batch of {n} inputs, got {got}; pass features=, the name of "
+            "a module whose output has that form, or a function of a batch"
+        )
+    z = found[-1].flatten(1)
+    return z.float() if z.dtype in (torch.float16, torch.bfloat16) or not z.is_floating_point() else z
+
+
+def has_trunk(network: nn.Module, place: Place) -> bool:
+    """Whether features come out of something that was trained, so that its own training rows look too easy."""
+    own = place.readout(network)
+    behind = set() if own is None else {id(p) for p in own.parameters()}
+    return any(id(p) not in behind for p in network.parameters())
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that a posterior is made from.
+
+    Args:
+        z: (n, d) features.
+        y: (n,) class indices, (n, c) labels or (n, m) real targets.
+        weight: (n,) weights.
+        marks: (n,) a number for the content of each input row, by which it is known again; None where nobody asks.
+        in_order: whether the rows have the order of the user's data: not where a loader shuffles them.
+    """
+
+    z: Tensor
+    y: Tensor
+    weight: Tensor
+    marks: Tensor | None = None
+    in_order: bool = True
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def __getitem__(self, rows: Tensor | slice) -> "Rows":
+        marks = None if self.marks is None else self.marks[rows]
+        return Rows(self.z[rows], self.y[rows], self.weight[rows], marks, self.in_order)
+
+    def __add__(self, other: "Rows") -> "Rows":
+        if other.z.shape[1] != self.z.shape[1]:
+            raise ValueError(f"data must have {self.z.shape[1]} features, as before; got {other.z.shape[1]}")
+        pairs = ((self.z, other.z), (self.y, other.y), (self.weight, other.weight))
+        z, y, weight = (torch.cat([a, b.to(a)]) for a, b in pairs)
+        return Rows(z, y, weight, in_order=self.in_order and other.in_order)
+
+    def to(self, device: torch.device) -> "Rows":
+        return Rows(self.z.to(device), self.y.to(device), self.weight.to(device), self.marks, self.in_order)
+
+
+def collect(
+    network: nn.Module,
+    place: Place | None,
+    data: Data,
+    *,
+    features: str | Reader | None = None,
+    sample_weight: Tensor | None = None,
+    batch_size: int = 500,
+    name: str = "data",
+    store: str | None = None,
+    marked: bool = False,
+) -> tuple[Rows, Place]:
+    """The features, targets and weights of all rows, by one pass over the data.
+
+    Args:
+        network: the trained network; it runs in eval mode.
+        place: where the features are; None to find it by the first batch and ``features``.
+        data: a pair of tensors, or batches of (x, y).
+        features: as for ``find_place``.
+        sample_weight: (n,) weights of the rows.
+        batch_size: number of rows in a pass where the data are tensors.
+        name: what error messages call the data.
+        store: path of a file that holds the features, memory-mapped; None keeps them in memory.
+        marked: whether to note by which numbers the input rows are known again.
+    """
+    device, parts, targets, marks = device_of(network), _Parts(store), list[Tensor](), list[Tensor]()
+    with evaluating(network):
+        for x, y in _labelled(data, batch_size, device, name):
+            place = find_place(network, x, features) if place is None else place
+            z = read(network, place, x)
+            finite = z.isfinite().all(-1)
+            if not finite.all():
+                row = parts.n + int((~finite).nonzero()[0])
+                raise ValueError(
+                    f"{name} must give finite features, got NaN or infinity in row {row}; drop such rows, or look at "
+                    "what the network makes of them"
+                )
+            parts.add(z)
+            targets.append(y)
+            if marked:
+                marks.append(marks_of(x))
+    assert place is not None
+    y = torch.cat(targets).to(parts.device)
+    weight = torch.ones(len(y)) if sample_weight is None else sample_weight
+    if weight.shape != (len(y),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
+        raise ValueError(
+            f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"
+        )
+    shuffled = isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler)
+    weight = weight.to(parts.device, torch.float64)
+    rows = Rows(parts.joined(), y, weight, torch.cat(marks) if marked else None, in_order=not shuffled)
+    return (rows if weight.all() else rows[weight > 0]), place
+
+
+def _labelled(data: Data, size: int, device: torch.device | None, name: str) -> Iterator[tuple[Any, Tensor]]:
+    if is_pair(data):
+        x, y = data
+        if len(x) != len(y):
+            raise ValueError(f"{name} must have as many inputs as targets, got {len(x)} and {len(y)}")
+        parts = zip(batches(x, size), y.split(size), strict=True)
+        pairs: Iterable[tuple[Any, Tensor | None]] = ((part, targets) for (part, _), targets in parts)
+    else:
+        pairs = batches(data, device=device)
+    for x, targets in pairs:
+        if targets is None:
+            raise ValueError(f"{name} must give batches (x, y), got inputs without targets")
+        if targets.is_floating_point():
+            finite = targets.isfinite().all()
+            if not finite:
+                raise ValueError(f"{name} must have finite targets, got NaN or infinity; drop such rows")
+        yield x, targets
+
+
+class _Parts:
+    """Feature vectors as they come in, in memory or in a file that the operating system maps into it."""
+
+    def __init__(self, store: str | None) -> None:
+        self.parts: list[Tensor] = []
+        self.n, self.device = 0, torch.device("cpu")
+        self.store, self.file = store, None if store is None else open(store, "wb")  # noqa: SIM115
+
+    def add(self, z: Tensor) -> None:
+        if self.parts and z.shape[1] != self.parts[0].shape[1]:
+            raise ValueError(f"features must be as many for every batch, got {z.shape[1]} and {self.parts[0].shape[1]}")
+        if self.file is not None:
+            z = z.cpu().contiguous()
+            self.file.write(z.numpy().tobytes())
+            self.parts = [z[:1]]
+        else:
+            self.parts.append(z)
+            self.device = z.device
+        self.n += len(z)
+
+    def joined(self) -> Tensor:
+        if self.file is None or self.store is None:
+            return torch.cat(self.parts)
+        self.file.close()
+        [first] = self.parts
+        size = self.n * first.shape[1]
+        return torch.from_file(self.store, shared=True, size=size, dtype=first.dtype).view(self.n, -1)
+
+
+def marks_of(x: Inputs) -> Tensor:
+    """(n,) a 63-bit number for each row of a batch of inputs, which depends on its content alone."""
+    parts = [x] if isinstance(x, Tensor) else [x[name] for name in sorted(x)]
+    raw = [part.detach().cpu().contiguous().reshape(len(part), -1).view(torch.uint8).numpy() for part in parts]
+    digests = [
+        hashlib.blake2b(b"".join(part[i].tobytes() for part in raw), digest_size=8).digest() for i in range(len(raw[0]))
+    ]
+    return torch.tensor([int.from_bytes(digest, "little") >> 1 for digest in digests], dtype=torch.int64)
+
+
+@dataclass
+class Fingerprint:
+    """What a trunk looked like when the posterior was made: a digest of every number in it.
+
+    Args:
+        digest: the digest.
+    """
+
+    digest: str
+    _seen: tuple[Any, ...] = field(default=(), repr=False)  # the tensors' addresses and versions at the last look
+
+    @classmethod
+    def of(cls, network: nn.Module, place: Place) -> "Fingerprint":
+        made = cls(_digest(network, place))
+        made._seen = _versions(network, place)
+        return made
+
+    def check(self, network: nn.Module, place: Place) -> None:
+        """Raise an error if the trunk has changed since; it is only read where something has written to it."""
+        now = _versions(network, place)
+        if now == self._seen and None not in now:
+            return
+        if _digest(network, place) != self.digest:
+            raise ValueError(
+                "the trunk must be the one that the posterior was made of, got one whose weights or running statistics "
+                "have changed since; make the posterior again: InfiniteWidth(...).posterior(model, data)"
+            )
+        self._seen = now
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"digest": self.digest, "_seen": ()}  # a copy has other addresses
+
+
+def _tensors(network: nn.Module, place: Place) -> Iterator[tuple[str, Tensor]]:
+    own = place.readout(network)
+    behind = set() if own is None else {id(t) for t in (*own.parameters(), *own.buffers())}
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        if id(tensor) not in behind:
+            yield name, tensor
+
+
+def _versions(network: nn.Module, place: Place) -> tuple[Any, ...]:
+    return tuple(None if t.is_inference() else (t.data_ptr(), t._version) for _, t in _tensors(network, place))
+
+
+def _digest(network: nn.Module, place: Place) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in _tensors(network, place):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,186 @@
+"""The posterior of real values: a sparse Gaussian process in closed form, and the bound that chooses its numbers.
+
+With G = sum_i w_i phi_i phi_i^T and b = sum_i w_i phi_i y_i, an output of prior variance s^2 and noise variance n has
+
+    W = (G + n / s^2 I)^-1 b,    Cov W = n (G + n / s^2 I)^-1,
+
+and the collapsed bound of Titsias (2009) on its log evidence is log N(y | 0, s^2 Phi Phi^T + n I) - sum_i w_i r_i / (2 n).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from stationary.inference.infinite_width._basis import Passes
+from stationary.inference.infinite_width._sums import Total
+from stationary.theory.isotropic import gram
+
+EVALUATIONS = 80  # of the bound and its slope, at most
+QUIETEST = 1e-6  # smallest noise variance, relative to the variance of the targets
+
+
+@dataclass(frozen=True)
+class Values:
+    """The posterior of W.
+
+    Args:
+        mean: (M, m) the mean of W.
+        root: (m, M, M) the Cholesky factors of G / n + I / s^2, the precision of each output's W.
+    """
+
+    mean: Tensor
+    root: Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over the training rows, which more rows add to: G (M, M) and b (M, m)."""
+
+    outer: Tensor
+    products: Tensor
+
+    @classmethod
+    def of(cls, passes: Passes, y: Tensor, weight: Tensor, total: Total) -> "Moments":
+        size = passes.basis.size
+        outer, products = y.new_zeros(size, size), y.new_zeros(size, y.shape[1])
+        for rows, phi in passes:
+            weighted = weight[rows, None] * phi
+            outer += weighted.mT @ phi
+            products += weighted.mT @ y[rows]
+        return cls(total(outer), total(products))
+
+    def solve(self, variance: Tensor, noise: Tensor) -> Values:
+        """The posterior for prior variances (m,) and noise variances (m,)."""
+        eye = torch.eye(len(self.outer)).to(self.outer)
+        root = torch.linalg.cholesky(self.outer / noise[:, None, None] + eye / variance[:, None, None])
+        right = (self.products / noise).mT[..., None]
+        return Values(torch.cholesky_solve(right, root)[..., 0].mT, root)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Numbers that were chosen: length-scale () or (d,), prior variances (m,) and noise variances (m,)."""
+
+    lengthscale: Tensor
+    variance: Tensor
+    noise: Tensor
+
+
+def collapsed_bound(phi: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """The sum over outputs of the bound on the log evidence; differentiable.
+
+    Args:
+        phi: (n, M) features.
+        y: (n, m) targets, whose prior mean is 0.
+        weight: (n,) weights of the rows: a row of weight 2 counts as two.
+        variance, noise: (m,) prior variances and noise variances.
+    """
+    weighted = weight[:, None] * phi
+    outer, products = weighted.mT @ phi, weighted.mT @ y
+    eye = torch.eye(phi.shape[1]).to(phi)
+    root = torch.linalg.cholesky(eye + (variance / noise)[:, None, None] * outer)
+    inner = torch.linalg.solve_triangular(root, products.mT[..., None], upper=False)[..., 0]
+    log_det = weight.sum() * noise.log() + 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    fit = (weight @ y.square() - variance / noise * inner.square().sum(-1)) / noise
+    lost = weight @ (1 - phi.square().sum(-1)) * variance / noise
+    return -0.5 * (weight.sum() * math.log(2 * math.pi) + log_det + fit + lost).sum()
+
+
+def predictive_nlpd(
+    phi: Tensor, y: Tensor, weight: Tensor, new: Tensor, new_y: Tensor, variance: Tensor, noise: Tensor
+) -> Tensor:
+    """The mean negative log density of other rows ``new_y`` (k, m), given rows to learn from; differentiable."""
+    weighted = weight[:, None] * phi
+    outer, products = weighted.mT @ phi, weighted.mT @ y
+    eye = torch.eye(phi.shape[1]).to(phi)
+    root = torch.linalg.cholesky(outer / noise[:, None, None] + eye / variance[:, None, None])
+    mean = new @ torch.cholesky_solve((products / noise).mT[..., None], root)[..., 0].mT
+    inside = torch.linalg.solve_triangular(root, new.mT.expand(len(root), -1, -1), upper=False).square().sum(1).mT
+    total = inside + variance * (1 - new.square().sum(-1, keepdim=True)).clamp(min=0) + noise
+    return 0.5 * ((2 * math.pi * total).log() + (new_y - mean).square() / total).mean()
+
+
+def choose(
+    kernel: str,
+    inducing: Tensor,
+    rows: tuple[Tensor, Tensor, Tensor],
+    validation: tuple[Tensor, Tensor] | None,
+    start: Tensor,
+    given: tuple[float | Tensor | None, Tensor | None, Tensor | None] = (None, None, None),
+    *,
+    shared: bool = False,
+    verbose: Callable[[str], object] | None = None,
+) -> Chosen:
+    """Length-scale, prior variance and noise variance by the bound, or by the density of validation rows.
+
+    Two starts, one with much noise and one with little, each by L-BFGS; the better end is taken. Deterministic.
+
+    Args:
+        kernel: name of the kernel.
+        inducing: (M, d) inducing inputs, which stay where they are.
+        rows: places (n, d), targets (n, m), whose prior mean is 0, and weights (n,).
+        validation: places (k, d) and targets (k, m) of rows that nothing was trained on; None for the bound.
+        start: length-scale to start from, () for one that all columns share, (d,) for one each.
+        given: length-scale, prior variance and noise variance where the user has set them.
+        shared: whether all outputs have the same variances, relative to the spread of their targets.
+        verbose: function that takes a line for each start.
+    """
+    u, y, weight = rows
+    spread = ((weight @ y.square()) / weight.sum()).clamp(min=torch.finfo(y.dtype).tiny)
+    if shared:
+        y, spread = y / spread.sqrt(), spread.new_ones(1)
+    parts, m = start.numel(), len(spread)
+
+    def numbers(theta: Tensor) -> Chosen:
+        lengthscale, variance, noise = theta[:parts].exp(), theta[parts : parts + m].exp(), theta[parts + m :].exp()
+        fixed, fixed_variance, fixed_noise = given
+        return Chosen(
+            (start * lengthscale.reshape(start.shape)) if fixed is None else torch.as_tensor(fixed).to(start),
+            spread * variance if fixed_variance is None else fixed_variance,
+            spread * (QUIETEST + noise) if fixed_noise is None else fixed_noise,
+        )
+
+    def loss(theta: Tensor) -> Tensor:
+        chosen = numbers(theta)
+        scaled = inducing / chosen.lengthscale
+        eye = torch.eye(len(inducing)).to(inducing)
+        factor = torch.linalg.cholesky(gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye)
+        features = lambda at: torch.linalg.solve_triangular(
+            factor, gram(kernel, scaled, at / chosen.lengthscale), upper=False
+        ).mT
+        if validation is None:
+            return -collapsed_bound(features(u), y, weight, chosen.variance, chosen.noise) / weight.sum()
+        new, new_y = validation
+        return predictive_nlpd(features(u), y, weight, features(new), new_y, chosen.variance, chosen.noise)
+
+    def value_and_slope(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        at = torch.tensor(theta, device=u.device, dtype=u.dtype, requires_grad=True)
+        try:
+            with torch.enable_grad():
+                value = loss(at)
+                value.backward()
+        except torch.linalg.LinAlgError:
+            return 1e10, np.zeros_like(theta)
+        slope = at.grad
+        if slope is None or not value.isfinite() or not slope.isfinite().all():
+            return 1e10, np.zeros_like(theta)
+        return value.item(), slope.cpu().numpy()
+
+    ends = []
+    limits = [(-7.0, 7.0)] * parts + [(-9.0, 9.0)] * m + [(math.log(QUIETEST), 3.0)] * m
+    for noise in (0.1, 0.005):
+        theta = np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))])
+        end = minimize(
+            value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options={"maxfun": EVALUATIONS}
+        )
+        ends.append(end)
+        if verbose:
+            verbose(f"noise starts at {noise:g} of the variance: {end.fun:.5f} after {end.nfev} evaluations")
+    best = min(ends, key=lambda end: float(end.fun))
+    with torch.no_grad():
+        return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))

@@ -1,0 +1,385 @@
+"""The method: what there is to choose, and how a posterior is made of a trained network and its data."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from stationary._checks import check_finite
+from stationary.inference.base import Method, Networks, only_network
+from stationary.inference.infinite_width import _classes, _search, _values
+from stationary.inference.infinite_width._basis import Basis, Passes
+from stationary.inference.infinite_width._geometry import GEOMETRIES, Geometry
+from stationary.inference.infinite_width._sums import Total, alone, gathered, over_processes
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, has_trunk
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd
+from stationary.predictive import Bernoulli, Categorical, Gaussian
+from stationary.theory.isotropic import KERNELS
+from stationary.training import Data
+
+VALUES_INDUCING = 500  # inducing inputs in the search of a regression
+
+
+@dataclass(frozen=True)
+class InfiniteWidth(Method):
+    """The limit of a stationary head as its width goes to infinity: a Gaussian process on the features of a network.
+
+    Given the features, its posterior is a convex problem: one solution, no learning rate, no dropout, no seed in the
+    fit. Far from the training features, in every direction, the prediction returns to the prior: "I do not know". The
+    network is not touched; what it does behind its features, its own last layer or head, is not used.
+
+    Class indices (n,) as targets make a classifier, zeros and ones (n, c) of an integer type several labels at once,
+    floating-point targets a regression.
+
+    Examples:
+        >>> posterior = st.InfiniteWidth().posterior(model, train_loader, validation=validation_loader)
+        >>> pred = st.predict(posterior, x)
+
+    Args:
+        kernel: name of the stationary kernel: "matern12", "matern32", "matern52", "matern72" or "rbf".
+        lengthscale: length-scale of the kernel in the geometry, one number; None chooses it.
+        variance: prior variance of the outputs; None chooses it. For a regression it is in units of the targets'
+            variance.
+        temperature: temperature of the posterior of a classifier, a factor on the variance of its outputs, from 0 to 1,
+            for its probabilities alone: below 1 they are less timid near the data, and far away they are those of the
+            prior at any temperature. None chooses it by the validation data, and is 1 without them.
+        noise: noise variance of a regression, in units of the targets' variance; None chooses it.
+        n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations.
+        geometry: where features are far from each other: "polar" (direction and length), "euclidean" (standardised
+            columns), or "l2" (direction alone, which does not see what is too long). None is "polar" for a network
+            with a trunk and "euclidean" for one without.
+        per_column: whether each column has its own length-scale. None is True for a network without a trunk, False
+            for one with a trunk. A column that turns out irrelevant is then never far.
+        features: where the features are: the name of a module whose output they are, or a function of a batch of
+            inputs. None takes what enters the last linear layer, or the head that it belongs to.
+        prior_mean: what a classifier answers far away: "uniform", or "frequencies", those of the classes.
+        class_weight: weights of the classes, a tuple; or "balanced", which gives all classes the same total.
+        search_rows: largest number of rows, of the data and of the validation data, that the search looks at.
+        seed: seed of the choice of inducing inputs and of the rows that the search looks at.
+        batch_size: number of rows in a pass of the network, where the data are tensors.
+        memory: number of bytes that the features of the kernel may take; beyond it they are computed in every pass.
+        store: path of a file for the features of the training rows, which is then mapped into memory; None keeps them
+            in memory.
+        distributed: whether each process of ``torch.distributed`` has a share of the rows, and all want the posterior
+            of the whole.
+        verbose: whether to print a line for each step of the search.
+    """
+
+    kernel: str = "matern52"
+    lengthscale: float | None = None
+    variance: float | None = None
+    temperature: float | None = None
+    noise: float | None = None
+    n_inducing: int = 1000
+    geometry: Literal["polar", "euclidean", "l2"] | None = None
+    per_column: bool | None = None
+    features: str | Reader | None = None
+    prior_mean: Literal["uniform", "frequencies"] = "uniform"
+    class_weight: Literal["balanced"] | tuple[float, ...] | None = None
+    search_rows: int = 5000
+    seed: int = 0
+    batch_size: int = 500
+    memory: int = 2**31
+    store: str | Path | None = None
+    distributed: bool = False
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        choices: tuple[tuple[str, Any, Sequence[Any]], ...] = (
+            ("kernel", self.kernel, tuple(KERNELS)),
+            ("geometry", self.geometry, (None, *GEOMETRIES)),
+            ("prior_mean", self.prior_mean, ("uniform", "frequencies")),
+        )
+        for name, value, allowed in choices:
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+        for name in ("lengthscale", "variance", "temperature", "noise"):
+            if getattr(self, name) is not None:
+                check_finite(name, getattr(self, name), "leave it out to have it chosen")
+        for name in ("n_inducing", "search_rows", "batch_size"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a positive integer, got {getattr(self, name)!r}")
+
+    def trains(self, network: nn.Module) -> bool:
+        linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+        owners = [module for module in network.modules() if module is not network and _owns_all(module, network)]
+        return bool(list(network.parameters())) and not (len(linear) == 1 or (owners and _is_readout(owners[0])))
+
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> InfiniteWidthPosterior:
+        """The posterior of a trained network, by one pass over its training data.
+
+        Args:
+            networks: the trained network; it is not changed, and must not change afterwards.
+            data: its training data, two tensors or an iterable of batches (x, y), which is read once. It may shuffle;
+                what it augments is taken as it comes.
+            sample_weight: (n,) weights of the rows; a row of weight 2 counts as two.
+            validation: data that the network was not trained on, by whose NLPD the length-scale, the variance and the
+                temperature (or the noise) are chosen.
+            observed: not used.
+        """
+        network = only_network(networks, self)
+        if data is None:
+            raise ValueError(
+                "data must be the training data for InfiniteWidth, got None; pass InfiniteWidth().posterior(model, "
+                "(x, y)) to predict instead of the model"
+            )
+        read = {"features": self.features, "batch_size": self.batch_size}
+        store = None if self.store is None else str(self.store)
+        rows, place = collect(network, None, data, sample_weight=sample_weight, store=store, **read)  # type: ignore[arg-type]
+        held = None
+        if validation is not None:
+            held, _ = collect(network, place, validation, name="validation", marked=True, **read)  # type: ignore[arg-type]
+        return _Fit(self, network, place, rows, held).posterior()
+
+
+def _owns_all(module: nn.Module, network: nn.Module) -> bool:
+    own = {id(p) for p in module.parameters()}
+    return bool(own) and all(id(p) in own for p in network.parameters())
+
+
+def _is_readout(module: nn.Module) -> bool:
+    from stationary.nn.restored_prior import is_head
+
+    return is_head(module)
+
+
+class _Fit:
+    """One fit, from rows to a posterior."""
+
+    def __init__(self, method: InfiniteWidth, network: nn.Module, place: Place, rows: Rows, held: Rows | None) -> None:
+        self.method, self.network, self.place = method, network, place
+        device = rows.z.device if has_float64(rows.z.device) else torch.device("cpu")
+        self.rows = rows if rows.z.device == device else rows.to(device)
+        self.held = held if held is None else held.to(device)
+        self.total: Total = alone
+        if method.distributed:
+            if not dist.is_initialized():
+                raise ValueError(
+                    "distributed=True needs torch.distributed, which is not initialised; call "
+                    "torch.distributed.init_process_group first, or leave it out"
+                )
+            self.total = over_processes
+        self.trunk = has_trunk(network, place)
+
+    def posterior(self) -> InfiniteWidthPosterior:
+        method, rows = self.method, self.rows
+        family, y, n_outputs = _targets(rows.y, self._width())
+        rows = replace(rows, y=y, weight=rows.weight * self._class_weights(y, n_outputs))
+        if len(rows) == 0:
+            raise ValueError("data must have at least one row of positive weight, got none")
+        geometry = Geometry.of(method.geometry or ("polar" if self.trunk else "euclidean"), _chunks(rows), self.total)
+        chosen = _subset(len(rows), method.n_inducing, method.seed, method.distributed)
+        inducing = geometry(self._all(rows.z[chosen]))
+        if len(inducing) <= method.n_inducing:
+            inducing = inducing.unique(dim=0) if len(inducing) < 4000 else inducing
+        numbers = self._numbers(family, rows, geometry, inducing, n_outputs)
+        basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
+        return InfiniteWidthPosterior.fitted(
+            method, self.network, self.place, Fingerprint.of(self.network, self.place), geometry, basis, numbers,
+            family, rows, None if self.held is None else self._used(self.held).marks, self.total,
+        )
+
+    def _width(self) -> int | None:
+        """The number of outputs of the network, where its last layer tells it."""
+        readout = self.place.readout(self.network)
+        if readout is None:
+            return None
+        return int(getattr(readout, "out_features", None) or readout.output.out_features)  # type: ignore[union-attr]
+
+    def _class_weights(self, y: Tensor, n_outputs: int) -> Tensor:
+        weights = self.method.class_weight
+        if weights is None:
+            return torch.ones(len(y), dtype=torch.float64, device=y.device)
+        if y.ndim != 1 or y.is_floating_point():
+            raise ValueError("class_weight must be None for a regression or several labels; use sample_weight")
+        if weights == "balanced":
+            counts = self.total(torch.bincount(y, self.rows.weight, n_outputs))
+            return (counts.sum() / (counts > 0).sum() / counts.clamp(min=1e-30))[y]
+        each = torch.tensor(weights, dtype=torch.float64, device=y.device)
+        if each.shape != (n_outputs,) or not (each > 0).all():
+            raise ValueError(f"class_weight must have a positive number for each of {n_outputs} classes; got {weights}")
+        return each[y]
+
+    def _all(self, rows: Tensor) -> Tensor:
+        return gathered(rows) if self.method.distributed else rows
+
+    def _used(self, held: Rows) -> Rows:
+        """The validation rows that the search looks at."""
+        chosen = _subset(len(held), self.method.search_rows, self.method.seed, self.method.distributed)
+        return held[chosen]
+
+    def _numbers(self, family: type[Any], rows: Rows, geometry: Geometry, inducing: Tensor, n_outputs: int) -> Numbers:
+        """Length-scale, variance, temperature, noise and prior mean."""
+        method = self.method
+        given = self.held is None and self.trunk and None in (method.lengthscale, method.variance)
+        if given:
+            warnings.warn(
+                "InfiniteWidth chooses its length-scale and variance by the evidence of rows that the trunk was "
+                "trained on, whose features are more separable than any it will meet again: its probabilities will be "
+                "too bold. Pass validation= rows that the trunk has not seen",
+                stacklevel=4,
+            )
+        chosen = _subset(len(rows), method.search_rows, method.seed + 1, method.distributed)
+        some = rows[chosen]
+        some = Rows(self._all(some.z), self._all(some.y), self._all(some.weight))
+        some = replace(some, weight=some.weight * (self._sum(rows.weight) / some.weight.sum()))
+        held = None if self.held is None else self._used(self.held)
+        if held is not None:
+            _, held_y, _ = _targets(held.y, n_outputs, "validation")
+            if held_y.shape[1:] != rows.y.shape[1:] or held_y.is_floating_point() != rows.y.is_floating_point():
+                raise ValueError(
+                    f"validation must have targets like those of data, got {tuple(held_y.shape)} {held_y.dtype} and "
+                    f"{tuple(rows.y.shape)} {rows.y.dtype}"
+                )
+            held = Rows(self._all(held.z), self._all(held_y), self._all(held.weight))
+        u = geometry(some.z)
+        validation = None if held is None else (geometry(held.z), held.y)
+        per_column = not self.trunk if method.per_column is None else method.per_column
+        say = _printed if method.verbose else _quiet
+        if family is Gaussian:
+            return self._numbers_of_values(rows, some, u, inducing, validation, per_column, say)
+        offset = self._offset(rows, n_outputs, family)
+        if None not in (method.lengthscale, method.variance, method.temperature):
+            return Numbers(_number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset)
+        sample = _search.Sample(method.kernel, inducing, u, some.y, some.weight, offset, validation)
+        fixed = method.lengthscale, method.variance, method.temperature
+        found = _search.search(sample, *fixed, per_column=per_column, verbose=say)
+        numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
+        if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
+            basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
+            passes = Passes(basis, lambda each: u[each], len(u), method.memory)
+            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone)
+            mean, variance = _search.outputs(basis, _classes.solve(task, None, _search.ROUGH), validation[0], task.variance)
+            nlpd = lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
+            numbers = replace(numbers, temperature=math.exp(_search.least(nlpd)[0]))
+        say(
+            f"chosen: length-scale {found.lengthscale.log().mean().exp():.4g}, variance {found.variance:.4g}, "
+            f"temperature {numbers.temperature:.3g}"
+        )
+        return numbers
+
+    def _sum(self, weight: Tensor) -> Tensor:
+        return self.total(weight.sum()[None])[0]
+
+    def _offset(self, rows: Rows, n_outputs: int, family: type[Any]) -> Tensor:
+        """(c,) the prior mean of the outputs of classes or labels."""
+        zero = torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
+        if self.method.prior_mean == "uniform":
+            return zero
+        if family is Categorical:
+            counts = self.total(torch.bincount(rows.y, rows.weight, n_outputs).to(zero)) + 1
+            return (counts / counts.sum()).log()
+        share = (self.total(rows.weight @ rows.y.to(zero)) + 1) / (self._sum(rows.weight) + 2)
+        return torch.logit(share)
+
+    def _numbers_of_values(
+        self,
+        rows: Rows,
+        some: Rows,
+        u: Tensor,
+        inducing: Tensor,
+        validation: tuple[Tensor, Tensor] | None,
+        per_column: bool,
+        say: Callable[[str], object],
+    ) -> Numbers:
+        method = self.method
+        mean = self.total(rows.weight @ rows.y) / self._sum(rows.weight)
+        spread = self.total(rows.weight @ (rows.y - mean).square()) / self._sum(rows.weight)
+        spread = torch.where(spread > 0, spread, 1.0)
+        variance = None if method.variance is None else method.variance * spread
+        noise = None if method.noise is None else method.noise * spread
+        if method.lengthscale is not None and variance is not None and noise is not None:
+            return Numbers(_number(method.lengthscale, u), variance, 1.0, mean, noise)
+        start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
+        if per_column and u.shape[1] > 1 and method.lengthscale is None:
+            start = start.expand(u.shape[1]).clone()
+        if validation is not None:
+            validation = validation[0], validation[1] - mean
+        found = _values.choose(
+            method.kernel,
+            inducing[:: max(1, -(-len(inducing) // VALUES_INDUCING))],
+            (u, some.y - mean, some.weight),
+            validation,
+            start,
+            (method.lengthscale, variance, noise),
+            verbose=say,
+        )
+        return Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
+
+
+def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any], Tensor, int]:
+    """The kind of the prediction, the targets in their form, and the number of outputs."""
+    if y.is_floating_point():
+        y = y.reshape(len(y), -1).double()
+        return Gaussian, y, y.shape[1]
+    if y.ndim == 2:
+        if ((y != 0) & (y != 1)).any():
+            raise ValueError(
+                f"{name} with integer targets (n, c) must have zeros and ones, one for each label; got others: use "
+                "y.float() for a regression, or class indices (n,)"
+            )
+        return Bernoulli, y.long(), y.shape[1]
+    if y.ndim != 1:
+        raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")
+    if width is not None and width < 2:
+        raise ValueError(
+            f"{name} with class indices needs a network with two outputs or more, got {width}; for a regression pass "
+            "y.float()"
+        )
+    y, least, largest = y.long(), int(y.min()), int(y.max())
+    if least < 0 or (width is not None and largest >= width):
+        rule = "0, 1, ..." if width is None else f"0 to {width - 1}, as the network has {width} outputs"
+        raise ValueError(f"{name} must have class indices {rule}; got {least if least < 0 else largest}")
+    return Categorical, y, max(width or 0, largest + 1, 2)
+
+
+def _subset(n: int, most: int, seed: int, distributed: bool) -> Tensor:
+    """The indices of at most so many of n rows, drawn without repeats, in their order.
+
+    With several processes they are drawn from the rows of all, in the order of their ranks; each gets its own.
+    """
+    counts = [n]
+    first = 0
+    if distributed:
+        every = gathered(torch.tensor([n]))
+        counts, first = every.tolist(), int(every[: dist.get_rank()].sum())
+    everything = sum(counts)
+    if everything <= most:
+        return torch.arange(n)
+    drawn = torch.randperm(everything, generator=torch.Generator().manual_seed(seed))[:most].sort().values
+    return drawn[(drawn >= first) & (drawn < first + n)] - first
+
+
+def _chunks(rows: Rows, size: int = 2**15) -> Callable[[], Any]:
+    return lambda: ((rows.z[i : i + size], rows.weight[i : i + size]) for i in range(0, len(rows), size))
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether the device has numbers of 64 bits; what has none (MPS) leaves the head to the CPU."""
+    return device.type != "mps"
+
+
+def _number(value: float | None, like: Tensor) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device=like.device)
+
+
+def _printed(line: str) -> None:
+    print(line)
+
+
+def _quiet(_: str) -> None:
+    pass

@@ -1,0 +1,387 @@
+"""The posterior: how it predicts, learns more, explains itself, and goes to a file."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from stationary._files import write_atomically
+from stationary.inference.infinite_width import _classes, _values
+from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, greedy, unseen
+from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._sums import Total, alone
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
+from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating
+from stationary.predictive import Bernoulli, Categorical, Gaussian, P
+from stationary.training import Data
+
+if TYPE_CHECKING:
+    from stationary.inference.infinite_width.method import InfiniteWidth
+
+FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
+UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The few numbers of the prior.
+
+    Args:
+        lengthscale: length-scale of the kernel in the geometry, () or one for each column (d,).
+        variance: prior variance of the outputs: one number for classes, (m,) for real values.
+        temperature: factor on the variance of the outputs of classes, for their probabilities alone.
+        offset: (c,) prior mean of the outputs.
+        noise: (m,) noise variances of real values; None for classes.
+    """
+
+    lengthscale: Tensor
+    variance: Any
+    temperature: float
+    offset: Tensor
+    noise: Tensor | None = None
+
+
+class Neighbours(NamedTuple):
+    """The training rows that an answer rests on.
+
+    Args:
+        rows: (n, k) their numbers, the most similar first.
+        similarity: (n, k) the kernel's correlation between the input and the row, from 0 to 1.
+    """
+
+    rows: Tensor
+    similarity: Tensor
+
+
+@dataclass(frozen=True)
+class InfiniteWidthPosterior:
+    """A trained network whose head is replaced by its limit of infinite width; ``InfiniteWidth`` makes it.
+
+    Args:
+        method: the method that made it.
+        networks: the trained network, as a tuple of one.
+        family: kind of its predictions: ``Categorical``, ``Bernoulli`` or ``Gaussian``.
+        numbers: length-scale, variance, temperature, noise and prior mean, as given or chosen.
+        validation_rows: numbers by which the validation rows that chose them are known again; None without any.
+    """
+
+    method: "InfiniteWidth"
+    networks: tuple[nn.Module, ...]
+    place: Place
+    fingerprint: Fingerprint
+    geometry: Geometry
+    basis: Basis
+    numbers: Numbers
+    family: type[Any]
+    mean: Tensor  # (M, c)
+    root: Tensor  # (M, M), or (c, M, M)
+    rows: Rows | None
+    validation_rows: Tensor | None = None
+
+    @classmethod
+    def fitted(
+        cls,
+        method: "InfiniteWidth",
+        network: nn.Module,
+        place: Place,
+        fingerprint: Fingerprint,
+        geometry: Geometry,
+        basis: Basis,
+        numbers: Numbers,
+        family: type[Any],
+        rows: Rows,
+        validation_rows: Tensor | None = None,
+        total: Total = alone,
+        start: Tensor | None = None,
+    ) -> "InfiniteWidthPosterior":
+        """The posterior of these rows, by one solve."""
+        passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
+        if family is Gaussian:
+            moments = _values.Moments.of(passes, rows.y - numbers.offset, rows.weight, total)
+            values = moments.solve(numbers.variance, numbers.noise)  # type: ignore[arg-type]
+            mean, root = values.mean, values.root
+        else:
+            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total)
+            solution = _classes.solve(task, start)
+            mean, root = solution.mean, solution.root
+        return cls(
+            method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
+        )
+
+    # Prediction
+
+    def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
+        if keep_samples:
+            raise ValueError(
+                "keep_samples must be False for InfiniteWidth, which takes no samples; got True: sample from the mean "
+                "and variance of the prediction's outputs"
+            )
+        if family is not self.family:
+            raise ValueError(
+                f"family must be {self.family.__name__} for this posterior, whose targets were such; got "
+                f"{family.__name__}: leave it out"
+            )
+        z = self._features(x)
+        dtype = z.dtype
+        mean, variance = self._moments(self._place_of(z))
+        if family is Gaussian:
+            noise = self.numbers.noise
+            assert noise is not None
+            parts = (mean, variance, noise.expand_as(mean))
+            return Gaussian(*(part.to(device=z.device, dtype=dtype) for part in parts))  # type: ignore[return-value]
+        offset, temperature = self.numbers.offset, self.numbers.temperature
+        pred = of_classes(mean, variance, offset, temperature)
+        if temperature != 1:  # the variance and the mutual information are the posterior's own
+            own = of_classes(mean, variance, offset, 1.0)
+            pred = replace(pred, output_variance=own.output_variance, information=own.mutual_information())
+        kept: dict[str, Any] = {k: v.to(device=z.device, dtype=dtype) for k, v in pred.tensors().items()}
+        return replace(pred, **kept)
+
+    def untempered(self) -> "InfiniteWidthPosterior":
+        """The same posterior at temperature 1, whose variance and mutual information are its own."""
+        return replace(self, numbers=replace(self.numbers, temperature=1.0))
+
+    def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
+        """The mean (n, c) and variance (n, c) of the outputs at a batch of inputs, in float64, at temperature 1."""
+        mean, variance = self._moments(self._place_of(self._features(x)))
+        if self.family is not Gaussian:
+            mean = mean + self.numbers.offset
+        return mean, variance.expand_as(mean)
+
+    def _features(self, x: Inputs) -> Tensor:
+        [network] = self.networks
+        self.fingerprint.check(network, self.place)
+        with evaluating(network):
+            return read(network, self.place, x)
+
+    def _place_of(self, z: Tensor) -> Tensor:
+        return self.geometry(z.to(self.basis.factor.device))
+
+    def _moments(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean (n, c) of the outputs, for classes without their prior mean, and the variance (n, 1) or (n, c)."""
+        parts = [self._moments_of(some) for some in u.split(max(1, ELEMENTS // self.basis.size))]
+        mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
+        return (mean + self.numbers.offset if self.family is Gaussian else mean), variance
+
+    def _moments_of(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        phi = self.basis(u)
+        roots = self.root if self.root.ndim == 3 else self.root[None]
+        inside = [torch.linalg.solve_triangular(root, phi.mT, upper=False).square().sum(0) for root in roots]
+        return phi @ self.mean, torch.stack(inside, -1) + self.numbers.variance * unseen(phi)[:, None]
+
+    # More data
+
+    def update(
+        self, data: Data, *, sample_weight: Tensor | None = None, max_new_inducing: int | None = None
+    ) -> "InfiniteWidthPosterior":
+        """The posterior of the old rows and these; length-scale, variance and temperature stay.
+
+        Rows that the present inducing inputs hardly see become inducing inputs, so that new regions are learnt. Class
+        indices beyond the present ones are new classes.
+
+        Args:
+            data: more training data, a pair of tensors or batches of (x, y).
+            sample_weight: (n,) weights of the rows.
+            max_new_inducing: largest number of inducing inputs to add; None is the method's ``n_inducing``, 0 keeps
+                them fixed, and then a region without any is never learnt.
+        """
+        if self.rows is None:
+            raise ValueError(
+                "update needs the training rows, which this posterior was saved without; save it with rows=True"
+            )
+        if self.method.distributed:
+            raise ValueError("update must be called where distributed=False; make the posterior of all rows again")
+        [network] = self.networks
+        self.fingerprint.check(network, self.place)
+        new, _ = collect(network, self.place, data, sample_weight=sample_weight, batch_size=self.method.batch_size)
+        new = new.to(self.basis.factor.device)
+        numbers, mean, y = self._with_classes(new.y)
+        rows = self.rows + replace(new, y=y)
+        most = self.method.n_inducing if max_new_inducing is None else max_new_inducing
+        u = self.geometry(new.z)
+        chosen = greedy(self.basis, u, most, UNSEEN)
+        basis = self.basis.extended(u[chosen]) if len(chosen) else self.basis
+        start = torch.cat([mean, mean.new_zeros(len(chosen), mean.shape[1])])  # the old features stay what they were
+        return InfiniteWidthPosterior.fitted(
+            self.method, network, self.place, self.fingerprint, self.geometry, basis, numbers, self.family, rows,
+            self.validation_rows, start=None if self.family is Gaussian else start,
+        )
+
+    def _with_classes(self, y: Tensor) -> tuple[Numbers, Tensor, Tensor]:
+        """The numbers and the mean with a column for each class among old and new targets, and the targets."""
+        if self.family is Gaussian:
+            y = y.reshape(len(y), -1).double()
+        if y.is_floating_point() != (self.family is Gaussian) or y.shape[1:] != self._rows().y.shape[1:]:
+            raise ValueError(
+                f"data must have targets like those before, {tuple(self._rows().y.shape[1:])} for each row; got "
+                f"{tuple(y.shape[1:])} {y.dtype}"
+            )
+        if self.family is not Categorical:
+            return self.numbers, self.mean, y
+        if y.min() < 0:
+            raise ValueError(f"data must have class indices 0, 1, ...; got {int(y.min())}")
+        more = max(0, int(y.max()) + 1 - len(self.numbers.offset))
+        offset = torch.cat([self.numbers.offset, self.numbers.offset.new_zeros(more)])
+        if self.method.prior_mean == "frequencies":
+            both = torch.cat([self._rows().y, y.long()])
+            weight = torch.cat([self._rows().weight, self._rows().weight.new_ones(len(y))])
+            counts = torch.bincount(both, weight, len(offset)).to(offset) + 1
+            offset = (counts / counts.sum()).log()
+        mean = torch.cat([self.mean, self.mean.new_zeros(len(self.mean), more)], 1)
+        return replace(self.numbers, offset=offset), mean, y.long()
+
+    def _rows(self) -> Rows:
+        assert self.rows is not None
+        return self.rows
+
+    # Why
+
+    def nearest(self, x: Inputs | Batches, k: int = 5) -> Neighbours:
+        """The training rows that are most like each input for the kernel, which its answer rests on.
+
+        Args:
+            x: inputs, as for ``predict``.
+            k: number of rows for each input.
+        """
+        if self.rows is None:
+            raise ValueError("nearest needs the training rows, which this posterior was saved without; use rows=True")
+        if not self.rows.in_order:
+            raise ValueError(
+                "nearest needs training rows in the order of the data, and the DataLoader shuffled them; make the "
+                "posterior with shuffle=False to know which row is which"
+            )
+        if not 1 <= k <= len(self.rows):
+            raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
+        found = []
+        for part, _ in batches(x, None, device_of(self.networks[0])):
+            found.append(self._nearest(self._place_of(self._features(part)), k))
+        rows, similarity = (torch.cat(each) for each in zip(*found, strict=True))
+        return Neighbours(rows, similarity)
+
+    def _nearest(self, u: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        best, rows = u.new_zeros(len(u), 0), torch.zeros(len(u), 0, dtype=torch.long, device=u.device)
+        z = self._rows().z
+        size = max(k, ELEMENTS // max(1, len(u)))
+        for start in range(0, len(z), size):
+            some = Basis(self.basis.kernel, self.basis.lengthscale, self.geometry(z[start : start + size]), u[:0])
+            near = torch.cat([best, some.similarity(u)], 1)
+            numbers = torch.arange(start, start + near.shape[1] - best.shape[1], device=u.device).expand(len(u), -1)
+            top = near.topk(min(k, near.shape[1]), 1)
+            best, rows = top.values, torch.cat([rows, numbers], 1).gather(1, top.indices)
+        return rows, best
+
+    # Files
+
+    def save(self, path: str | Path, *, rows: bool = True) -> Path:
+        """Write the posterior to a safetensors file, which is never half written; the network is not in it.
+
+        Args:
+            path: path of the file.
+            rows: whether to keep the training rows, which ``update`` and ``nearest`` need and prediction does not.
+        """
+        from safetensors.torch import save
+
+        numbers = self.numbers
+        tensors = {
+            "shift": self.geometry.shift,
+            "scale": self.geometry.scale,
+            "lengthscale": numbers.lengthscale,
+            "inducing": self.basis.inducing,
+            "factor": self.basis.factor,
+            "mean": self.mean,
+            "root": self.root,
+            "offset": numbers.offset,
+            "variance": torch.as_tensor(numbers.variance, dtype=torch.float64),
+        }
+        optional = {"noise": numbers.noise, "validation_rows": self.validation_rows}
+        if rows and self.rows is not None:
+            optional |= {"z": self.rows.z, "y": self.rows.y, "weight": self.rows.weight}
+        tensors |= {name: value for name, value in optional.items() if value is not None}
+        settings = asdict(replace(self.method, features=None, store=None))
+        about = {
+            "format": "stationary infinite width 1",
+            "method": json.dumps(settings),
+            "geometry": self.geometry.name,
+            "family": self.family.kind,
+            "temperature": repr(numbers.temperature),
+            "place": json.dumps([self.place.name, self.place.side]),
+            "trunk": self.fingerprint.digest,
+            "in_order": str(self.rows is not None and self.rows.in_order),
+        }
+        content = save({name: value.contiguous().cpu() for name, value in tensors.items()}, about)
+        return write_atomically(Path(path), lambda file: file.write(content))
+
+
+def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
+    """The posterior that ``save`` wrote, on the network that it was made of.
+
+    Args:
+        path: path of the file.
+        network: the trained network; an error if its trunk is not the one that the posterior was made of.
+        features: the function that gives the features, where the posterior was made with one.
+    """
+    from safetensors import safe_open
+
+    from stationary.inference.infinite_width.method import InfiniteWidth
+
+    device = device_of(network) or torch.device("cpu")
+    device = device if device.type != "mps" else torch.device("cpu")
+    with safe_open(str(path), "pt") as file:
+        about = file.metadata() or {}
+        if about.get("format") != "stationary infinite width 1":
+            raise ValueError(f"{path} must be written by InfiniteWidthPosterior.save, got another file")
+        tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
+    settings = json.loads(about["method"])
+    if isinstance(settings["class_weight"], list):
+        settings["class_weight"] = tuple(settings["class_weight"])
+    method = InfiniteWidth(**settings)
+    name, side = json.loads(about["place"])
+    if side == "function" and features is None:
+        raise ValueError("features must be the function that the posterior was made with, got None; pass it again")
+    place = Place(name, side, features if side == "function" else None)
+    fingerprint = Fingerprint(about["trunk"])
+    fingerprint.check(network, place)
+    variance = tensors["variance"]
+    numbers = Numbers(
+        tensors["lengthscale"],
+        variance if variance.ndim else float(variance),
+        float(about["temperature"]),
+        tensors["offset"],
+        tensors.get("noise"),
+    )
+    rows = None
+    if "z" in tensors:
+        rows = Rows(tensors["z"], tensors["y"], tensors["weight"], in_order=about["in_order"] == "True")
+    return InfiniteWidthPosterior(
+        method,
+        (network,),
+        place,
+        fingerprint,
+        Geometry(about["geometry"], tensors["shift"], tensors["scale"]),
+        Basis(method.kernel, numbers.lengthscale, tensors["inducing"], tensors["factor"]),
+        numbers,
+        FAMILIES[about["family"]],
+        tensors["mean"],
+        tensors["root"],
+        rows,
+        tensors.get("validation_rows"),
+    )
+
+
+def of_classes(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float) -> Any:
+    """The prediction of classes (variance (n, 1)) or of labels (n, c), from outputs without their prior mean."""
+    if variance.shape[1] == 1 and mean.shape[1] > 1:
+        return Categorical.from_isotropic(offset + mean, temperature * variance[:, 0])
+    return Bernoulli.from_gaussian(offset + mean, temperature * variance)
+
+
+def classes_nlpd(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float, y: Tensor) -> float:
+    """The negative log probability of the targets, a mean over rows."""
+    probs = of_classes(mean, variance, offset, temperature).probs
+    tiny = torch.finfo(probs.dtype).tiny
+    if y.ndim == 1:
+        return float(-probs.gather(1, y[:, None]).clamp(min=tiny).log().mean())
+    return float(-torch.where(y.bool(), probs, 1 - probs).clamp(min=tiny).log().sum(1).mean())
