@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.inference import SWAG as SWAG
     from stationary.inference import Ensemble as Ensemble
     from stationary.inference import ExactDropout as ExactDropout
+    from stationary.inference import InfiniteWidth as InfiniteWidth
     from stationary.inference import Laplace as Laplace
     from stationary.inference import MCDropout as MCDropout
     from stationary.inference import Point as Point
@@ -66,6 +67,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.nn.init import init_stationary_ as init_stationary_
     from stationary.nn.restored_prior import calibrate_prior as calibrate_prior
     from stationary.ood import OODDetector as OODDetector
+    from stationary.predictive import Bernoulli as Bernoulli
     from stationary.predictive import Categorical as Categorical
     from stationary.predictive import Gaussian as Gaussian
     from stationary.theory.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
@@ -116,6 +118,7 @@ _WHERE = {  # in which module each public name is
     "StationaryRegressor": "estimators",
     "Ensemble": "inference",
     "ExactDropout": "inference",
+    "InfiniteWidth": "inference",
     "Laplace": "inference",
     "MCDropout": "inference",
     "Point": "inference",
@@ -130,6 +133,7 @@ _WHERE = {  # in which module each public name is
     "init_stationary_": "nn.init",
     "calibrate_prior": "nn.restored_prior",
     "OODDetector": "ood",
+    "Bernoulli": "predictive",
     "Categorical": "predictive",
     "Gaussian": "predictive",
     "monte_carlo_kernel": "theory.monte_carlo",

@@ -118,14 +118,14 @@ def search(
 def typical_distance(u: Tensor) -> Tensor:
     """The median distance between rows of u (n, d)."""
     some = u[:: max(1, len(u) // PAIRS)][:PAIRS]
-    distances = torch.cdist(some, some)
-    median = distances[distances > 0].median() if (distances > 0).any() else distances.new_zeros(())
-    if not median > 0:
+    distances = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
+    distances = distances[distances > 1e-6 * some.abs().max()]  # what is less may be rounding of the network
+    if not len(distances):
         raise ValueError(
             f"data must give features that differ between rows, got the same {u.shape[1]} numbers for all of them; "
             "pass other features="
         )
-    return median
+    return distances.median()
 
 
 def outputs(basis: Basis, solution: _classes.Solution, u: Tensor, variance: float) -> tuple[Tensor, Tensor]:

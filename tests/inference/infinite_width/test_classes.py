@@ -1,0 +1,152 @@
+"""The posterior of classes and labels against brute force, Gaussian processes of scikit-learn, and samples."""
+
+import math
+
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from torch import nn
+from torch.nn import functional as F
+
+import stationary as st
+from stationary.inference.infinite_width import _classes
+from stationary.inference.infinite_width._basis import Basis, Passes
+from stationary.inference.infinite_width._sums import alone
+
+VARIANCE = 4.0
+
+
+def data(n=60, c=3, d=2, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    u = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return u, (u @ torch.randn(d, c, generator=generator, dtype=torch.float64)).argmax(1)
+
+
+def task(u, y, m=15, variance=VARIANCE, weight=None, offset=None, memory=2**30):
+    basis = Basis.of("matern52", torch.tensor(1.0, dtype=torch.float64), u[:m])
+    passes = Passes(basis, lambda rows: u[rows], len(u), memory)
+    c = y.shape[1] if y.ndim == 2 else int(y.max()) + 1
+    offset = u.new_zeros(c) if offset is None else offset
+    return _classes.Task(passes, y, u.new_ones(len(u)) if weight is None else weight, variance, offset, alone)
+
+
+def brute_force(problem, u, several=False):
+    """W by Newton's method with the whole Hessian from automatic differentiation, and H by its formula, row by row."""
+    phi, y, s2 = problem.passes.basis(u), problem.targets, problem.variance
+    a = (1 + math.pi / 8 * s2 * (1 - phi.square().sum(1)).clamp(min=0)) ** -0.5
+
+    def outputs(w):
+        return problem.offset + a[:, None] * (phi @ w.view(phi.shape[1], -1))
+
+    def loss(w):
+        z = outputs(w)
+        each = (
+            F.binary_cross_entropy_with_logits(z, y.double(), reduction="none").sum(1)
+            if several
+            else F.cross_entropy(z, y, reduction="none")
+        )
+        return problem.weight @ each + w.square().sum() / (2 * s2)
+
+    w = torch.zeros(phi.shape[1] * len(problem.offset), dtype=torch.float64)
+    for _ in range(30):
+        gradient = torch.func.grad(loss)(w)
+        w = w - torch.linalg.solve(torch.func.hessian(loss)(w), gradient)
+    assert torch.func.grad(loss)(w).norm() < 1e-10
+    z, eye = outputs(w), torch.eye(phi.shape[1], dtype=torch.float64) / s2
+    if several:
+        p = z.sigmoid()
+        shares = (p * (1 - p)).T
+    else:
+        shares = (1 - z.softmax(1).square().sum(1))[None]
+    H = [eye + sum(problem.weight[i] * a[i] ** 2 * share[i] * phi[i].outer(phi[i]) for i in range(len(phi))) for share in shares]
+    return w.view(phi.shape[1], -1), torch.stack(H)
+
+
+@pytest.mark.parametrize("c", [2, 3, 6])
+@pytest.mark.parametrize("memory", [2**30, 0], ids=["kept", "computed in every pass"])
+def test_classes_are_those_of_brute_force(c, memory):
+    u, y = data(c=c)
+    weight = torch.rand(len(u), generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
+    problem = task(u, y, weight=weight, offset=torch.linspace(-1, 1, c, dtype=torch.float64), memory=memory)
+    solution, (w, [H]) = _classes.solve(problem), brute_force(problem, u)
+    assert solution.gradient < 1e-9
+    torch.testing.assert_close(solution.mean, w, rtol=0, atol=1e-8)
+    torch.testing.assert_close(solution.root @ solution.root.T, H, rtol=1e-8, atol=1e-8)
+
+
+def test_labels_are_those_of_brute_force():
+    u, y = data(c=3)
+    labels = torch.stack([y == 0, u[:, 0] > 0.3, u[:, 1] > -1], 1).long()
+    problem = task(u, labels)
+    solution, (w, H) = _classes.solve(problem), brute_force(problem, u, several=True)
+    torch.testing.assert_close(solution.mean, w, rtol=0, atol=1e-8)
+    torch.testing.assert_close(solution.root @ solution.root.mT, H, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("variance", [1e-3, 1.0, 1e3, 1e6])
+def test_there_is_one_solution(variance):
+    u, y = data(c=4, n=200)
+    problem = task(u, y, m=50, variance=variance)
+    plain = _classes.solve(problem)
+    start = torch.randn(plain.mean.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    other = _classes.solve(problem, start * variance**0.5)
+    scale = plain.mean.abs().max()
+    torch.testing.assert_close(plain.mean / scale, other.mean / scale, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kernel", "theirs"), [("matern52", Matern(1.5, nu=2.5)), ("rbf", RBF(1.5))])
+def test_two_classes_are_those_of_a_gaussian_process_classifier(kernel, theirs):
+    """Its kernel has twice the variance: it models the difference of two outputs, each of variance s^2."""
+    u, y = data(c=2, n=80)
+    network = nn.Linear(2, 2).double()
+    method = st.InfiniteWidth(kernel, lengthscale=1.5, variance=VARIANCE, temperature=1.0, geometry="euclidean")
+    mean, std = u.mean(0), u.std(0, correction=0)
+    posterior = method.posterior(network, (u, y))
+    gpc = GaussianProcessClassifier(
+        ConstantKernel(2 * VARIANCE, "fixed") * theirs, optimizer=None, max_iter_predict=1000
+    ).fit(((u - mean) / std).numpy(), y.numpy())
+    x = 3 * torch.randn(200, 2, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    expected = torch.as_tensor(gpc.predict_proba(((x - mean) / std).numpy()))
+    torch.testing.assert_close(st.predict(posterior, x).probs, expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("c", [2, 3, 10])
+def test_probabilities_are_those_of_samples(c):
+    u, y = data(c=c, n=100)
+    posterior = st.InfiniteWidth(lengthscale=1.0, variance=9.0, temperature=0.5).posterior(nn.Linear(2, c).double(), (u, y))
+    x = 2 * torch.randn(20, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    pred = st.predict(posterior, x)
+    mean, variance = posterior.moments(x)
+    noise = torch.randn(10**5, *mean.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    sampled = (mean + (0.5 * variance).sqrt() * noise).softmax(-1)
+    error = 4.5 * sampled.std(0) / math.sqrt(len(noise)) + 1e-7
+    assert ((pred.probs - sampled.mean(0)).abs() <= error).all()
+    own = (mean + variance.sqrt() * noise).softmax(-1)
+    entropies = torch.special.entr(own).sum(-1)
+    information = torch.special.entr(own.mean(0)).sum(-1) - entropies.mean(0)
+    torch.testing.assert_close(pred.mutual_information(), information, rtol=0, atol=0.01)
+    torch.testing.assert_close(pred.output_variance, variance)
+
+
+def test_a_row_of_weight_two_counts_as_two():
+    u, y = data(c=3)
+    twice = torch.cat([u, u[:10]]), torch.cat([y, y[:10]])
+    weight = torch.ones(60, dtype=torch.float64)
+    weight[:10] = 2
+    a, b = _classes.solve(task(u, y, weight=weight)), _classes.solve(task(*twice))
+    torch.testing.assert_close(a.mean, b.mean, rtol=0, atol=1e-8)
+    torch.testing.assert_close(a.root, b.root, rtol=0, atol=1e-8)
+
+
+def test_evidence_is_that_of_importance_sampling():
+    """Two classes, few rows: the probability of the labels under the prior, by samples around the posterior."""
+    u, y = data(c=2, n=6)
+    problem = task(u, y, m=6, variance=1.0)
+    solution, phi = _classes.solve(problem), problem.passes.basis(u)
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(400_000, 6, 2, generator=generator, dtype=torch.float64)
+    z = torch.einsum("nm,smc->snc", phi, w)
+    exact = -F.cross_entropy(z.flatten(0, 1), y.repeat(len(w)), reduction="none").view(len(w), -1).sum(1)
+    log_evidence = exact.logsumexp(0) - math.log(len(w))
+    assert _classes.log_evidence(problem, solution) == pytest.approx(float(log_evidence), abs=0.1)

@@ -1,0 +1,383 @@
+"""What users do with a posterior of infinite width: predict, update, ask why, save and load, and make mistakes."""
+
+import math
+import pickle
+import warnings
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import stationary as st
+from stationary.inference.infinite_width import method as method_module
+from stationary.inference.infinite_width.posterior import load
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(200, 4, generator=GENERATOR)
+LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 0.5).long()
+VALUES = torch.stack([X[:, 0] * X[:, 1], X[:, 2].sin()], 1)
+GIVEN = st.InfiniteWidth(lengthscale=1.0, variance=5.0, temperature=0.5, noise=0.1, n_inducing=60)
+
+
+class Net(nn.Module):
+    """A trunk with BatchNorm, as networks have it, and a linear classifier."""
+
+    def __init__(self, c=3):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8))
+        self.classify = nn.Linear(8, c)
+
+    def forward(self, x):
+        return self.classify(self.body(x).relu())
+
+
+def network(c=3):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Net(c)
+
+
+# Where the features are
+
+
+def test_the_network_is_not_touched_and_may_be_in_training_mode():
+    model = network().train()
+    before = deepcopy(model.state_dict())
+    posterior = GIVEN.posterior(model, (X, LABELS))
+    st.predict(posterior, X)
+    assert model.training and model.body[1].training
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_features_are_what_enters_the_last_linear_layer():
+    model = network().eval()
+    posterior = GIVEN.posterior(model, (X, LABELS))
+    assert torch.equal(posterior.rows.z, model.body(X).relu().detach())
+    by_name = replace(GIVEN, features="body").posterior(model, (X, LABELS))
+    assert torch.equal(by_name.rows.z, model.body(X).detach())
+    function = replace(GIVEN, features=lambda x: model.body(x).relu()).posterior(model, (X, LABELS))
+    torch.testing.assert_close(st.predict(function, X).probs, st.predict(posterior, X).probs)
+
+
+def test_features_of_a_head_are_what_enters_it():
+    model = st.MLP(4, 3, hidden=(16, 8, 20)).eval()
+    posterior = GIVEN.posterior(model, (X, LABELS))
+    assert torch.equal(posterior.rows.z, model.trunk(X).detach())
+
+
+def test_a_name_that_is_no_module_is_an_error():
+    with pytest.raises(ValueError, match="features must be the name of a module .* got 'nothing', and the network has body"):
+        replace(GIVEN, features="nothing").posterior(network(), (X, LABELS))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_trunks_in_half_precision(dtype):
+    model = network().eval().to(dtype)
+    posterior = GIVEN.posterior(model, (X.to(dtype), LABELS))
+    pred = st.predict(posterior, X.to(dtype))
+    assert posterior.rows.z.dtype == torch.float32 and pred.probs.dtype == torch.float32
+    exact = st.predict(GIVEN.posterior(network().eval(), (X, LABELS)), X)
+    assert (pred.probs - exact.probs).abs().max() < 0.2
+
+
+def test_what_has_no_float64_leaves_the_head_to_the_cpu(monkeypatch):
+    monkeypatch.setattr(method_module, "has_float64", lambda device: False)
+    pred = st.predict(GIVEN.posterior(network().eval(), (X, LABELS)), X)
+    assert pred.probs.device == X.device
+
+
+def test_batches_give_the_posterior_of_tensors():
+    model = network().eval()
+    expected = st.predict(GIVEN.posterior(model, (X, LABELS)), X).probs
+    loader = DataLoader(TensorDataset(X, LABELS), 33)
+    torch.testing.assert_close(st.predict(GIVEN.posterior(model, loader), loader).probs, expected)
+    small = replace(GIVEN, batch_size=7, memory=0).posterior(model, (X, LABELS))
+    torch.testing.assert_close(st.predict(small, X, batch_size=11).probs, expected, rtol=0, atol=1e-5)
+
+
+def test_a_file_may_hold_the_features(tmp_path):
+    model = network().eval()
+    posterior = replace(GIVEN, store=tmp_path / "features").posterior(model, (X, LABELS))
+    assert (tmp_path / "features").stat().st_size == 200 * 8 * 4
+    torch.testing.assert_close(
+        st.predict(posterior, X).probs, st.predict(GIVEN.posterior(model, (X, LABELS)), X).probs
+    )
+
+
+# The trunk must stay the same
+
+
+def test_a_trunk_that_has_changed_is_noticed():
+    model = network().eval()
+    posterior = GIVEN.posterior(model, (X, LABELS))
+    with torch.no_grad():
+        model.classify.weight += 1  # behind the features
+    st.predict(posterior, X)
+    with torch.no_grad():
+        model.body[0].weight += 1e-3
+    with pytest.raises(ValueError, match="the trunk must be the one that the posterior was made of"):
+        st.predict(posterior, X)
+
+
+def test_running_statistics_that_moved_are_noticed():
+    model = network().eval()
+    posterior = GIVEN.posterior(model, (X, LABELS))
+    model.train()(X)
+    with pytest.raises(ValueError, match="running statistics"):
+        st.predict(posterior, X)
+
+
+def test_a_copy_of_the_same_trunk_is_accepted():
+    posterior = GIVEN.posterior(network().eval(), (X, LABELS))
+    copied = pickle.loads(pickle.dumps(posterior))
+    assert torch.equal(st.predict(copied, X).probs, st.predict(posterior, X).probs)
+    assert torch.equal(st.predict(deepcopy(posterior), X).probs, st.predict(posterior, X).probs)
+
+
+# Kinds of targets
+
+
+def test_several_labels_at_once():
+    labels = torch.stack([X[:, 0] > 0, X[:, 1] > 0, X[:, 0] + X[:, 2] > 1], 1).long()
+    pred = st.predict(replace(GIVEN, n_inducing=200).posterior(nn.Linear(4, 3), (X, labels)), X)
+    assert isinstance(pred, st.Bernoulli) and pred.predict().dtype == torch.bool
+    assert (pred.predict() == labels.bool()).float().mean() > 0.95
+    assert (pred.entropy() >= pred.expected_entropy()).all() and (pred.mutual_information() > 0).all()
+    far = st.predict(replace(GIVEN, n_inducing=200).posterior(nn.Linear(4, 3), (X, labels)), 1e4 * X)
+    torch.testing.assert_close(far.probs, torch.full((200, 3), 0.5))
+
+
+def test_prior_mean_of_frequencies():
+    labels = (X[:, 0] > 1).long()
+    method = replace(GIVEN, prior_mean="frequencies")
+    far = st.predict(method.posterior(nn.Linear(4, 2), (X, labels)), 1e4 * X).probs
+    share = (labels.sum() + 1) / 202
+    uncertain = st.predict(GIVEN.posterior(nn.Linear(4, 2), (X, labels)), 1e4 * X).probs
+    torch.testing.assert_close(uncertain, torch.full((200, 2), 0.5))
+    assert (far[:, 1] < 0.5).all() and (far[:, 1] - share).abs().max() < 0.2  # the variance draws it towards 1/2
+
+
+def test_class_weights():
+    labels = (X[:, 0] > 1.3).long()
+    plain, balanced, given = (
+        st.predict(replace(GIVEN, class_weight=weights).posterior(nn.Linear(4, 2), (X, labels)), X).probs[:, 1].mean()
+        for weights in (None, "balanced", (1.0, 5.0))
+    )
+    assert balanced > plain and given > plain
+    with pytest.raises(ValueError, match="class_weight must have a positive number for each of 2 classes"):
+        replace(GIVEN, class_weight=(1.0,)).posterior(nn.Linear(4, 2), (X, labels))
+
+
+def test_the_family_is_known():
+    posterior = GIVEN.posterior(network(2), (X, VALUES))
+    assert isinstance(st.predict(posterior, X), st.Gaussian)
+    with pytest.raises(ValueError, match="family must be Gaussian for this posterior"):
+        st.predict(posterior, X, family=st.Categorical)
+
+
+# The search
+
+
+def test_with_a_trunk_and_without_validation_rows_there_is_a_warning():
+    with pytest.warns(UserWarning, match="rows that the trunk was trained on"):
+        st.InfiniteWidth(n_inducing=50).posterior(network(), (X, LABELS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        st.InfiniteWidth(n_inducing=50).posterior(network(), (X, LABELS), validation=(X[:50], LABELS[:50]))
+        st.InfiniteWidth(n_inducing=50).posterior(nn.Linear(4, 3), (X, LABELS))
+
+
+def test_the_search_is_deterministic_and_shows_itself(capsys):
+    method = st.InfiniteWidth(n_inducing=50, verbose=True)
+    a, b = (method.posterior(network().eval(), (X, LABELS), validation=(X[:80] + 0.3, LABELS[:80])) for _ in range(2))
+    assert torch.equal(st.predict(a, X).probs, st.predict(b, X).probs)
+    printed = capsys.readouterr().out
+    assert "NLPD" in printed and "chosen: length-scale" in printed
+
+
+def test_the_search_finds_a_lower_nlpd_than_its_start():
+    held = torch.randn(300, 4, generator=torch.Generator().manual_seed(5))
+    truth = (held[:, 0] > 0).long() + (held[:, 1] > 0.5).long()
+    model = nn.Linear(4, 3)
+    found = st.InfiniteWidth().posterior(model, (X, LABELS), validation=(held, truth))
+    start = st.InfiniteWidth(lengthscale=2.5, variance=10.0, temperature=1.0).posterior(model, (X, LABELS))
+    nlpd = [st.metrics.nlpd(st.predict(p, held), truth) for p in (found, start)]
+    assert nlpd[0] < nlpd[1]
+
+
+def test_given_numbers_stay():
+    method = st.InfiniteWidth(variance=7.0, temperature=0.3, n_inducing=50)
+    numbers = method.posterior(nn.Linear(4, 3), (X, LABELS)).numbers
+    assert numbers.variance == 7.0 and numbers.temperature == 0.3
+
+
+def test_the_rows_that_chose_are_remembered():
+    posterior = st.InfiniteWidth(n_inducing=50, search_rows=40).posterior(
+        network(), (X, LABELS), validation=(X[:60] + 1, LABELS[:60])
+    )
+    assert posterior.validation_rows.shape == (40,) and len(posterior.validation_rows.unique()) == 40
+
+
+# More data
+
+
+def blobs(centre, n, label, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return centre + 0.3 * torch.randn(n, 2, generator=generator), torch.full((n,), label)
+
+
+def test_a_new_region_is_learnt_and_old_answers_are_kept():
+    old = [blobs(torch.tensor([0.0, 0.0]), 200, 0), blobs(torch.tensor([2.0, 0.0]), 200, 1)]
+    x, y = (torch.cat(parts) for parts in zip(*old, strict=True))
+    method = st.InfiniteWidth(lengthscale=0.7, variance=20.0, temperature=1.0, n_inducing=100)
+    posterior = method.posterior(nn.Linear(2, 2), (x, y))
+    new, label = blobs(torch.tensor([30.0, 30.0]), 300, 1)
+    updated, fixed = posterior.update((new, label)), posterior.update((new, label), max_new_inducing=0)
+    probe = torch.tensor([[30.0, 30.0], [30.2, 29.9]])
+    assert (st.predict(posterior, probe).probs - 0.5).abs().max() < 1e-6
+    assert (st.predict(updated, probe).probs[:, 1] > 0.95).all()
+    assert (st.predict(fixed, probe).probs - 0.5).abs().max() < 1e-6  # which is why inducing inputs are added
+    assert (st.predict(updated, x).probs - st.predict(posterior, x).probs).abs().max() < 1e-4
+
+
+def test_a_new_class_is_learnt():
+    x, y = X[:, :2], (X[:, 0] > 0).long()
+    method = st.InfiniteWidth(lengthscale=1.0, variance=20.0, temperature=1.0, n_inducing=100)
+    posterior = method.posterior(nn.Linear(2, 2), (x, y))
+    updated = posterior.update(DataLoader(TensorDataset(*blobs(torch.tensor([8.0, 8.0]), 300, 2)), 50))
+    pred = st.predict(updated, torch.tensor([[8.0, 8.0], [1.5, 0.0], [-1.5, 0.0]]))
+    assert pred.predict().tolist() == [2, 1, 0] and pred.probs.shape == (3, 3)
+
+
+def test_an_update_of_real_values_is_a_fit_of_all_rows():
+    method = st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.01, n_inducing=40)
+    x, y = X.double(), VALUES.double()
+    first = method.posterior(nn.Linear(4, 2).double(), (x[:150], y[:150]))
+    updated = first.update((x[150:] + 5, y[150:]))
+    assert updated.basis.size > first.basis.size
+    whole = type(first).fitted(
+        method, first.networks[0], first.place, first.fingerprint, first.geometry,
+        type(first.basis).of("matern52", first.numbers.lengthscale, updated.basis.inducing), first.numbers,
+        st.Gaussian, updated.rows,
+    )  # fmt: skip
+    a, b = st.predict(updated, x + 2), st.predict(whole, x + 2)
+    torch.testing.assert_close(a.mean, b.mean, rtol=0, atol=1e-8)
+    torch.testing.assert_close(a.epistemic_variance, b.epistemic_variance, rtol=0, atol=1e-8)
+
+
+# Why
+
+
+def test_the_rows_that_an_answer_rests_on():
+    posterior = GIVEN.posterior(nn.Linear(4, 3), (X, LABELS))
+    near = posterior.nearest(X[:20] + 1e-4, k=3)
+    assert near.rows[:, 0].tolist() == list(range(20)) and (near.similarity[:, 0] > 0.999).all()
+    assert (near.similarity.diff(dim=1) <= 0).all()
+    distances = torch.cdist(X[:20] / X.std(0, correction=0), X / X.std(0, correction=0))
+    assert torch.equal(near.rows, distances.topk(3, largest=False).indices)
+    assert (posterior.nearest(1e4 * X[:2]).similarity < 1e-6).all()
+    with pytest.raises(ValueError, match="k must be from 1 to the number of training rows, 200; got 0"):
+        posterior.nearest(X, 0)
+
+
+def test_a_loader_that_shuffles_has_no_row_numbers():
+    loader = DataLoader(TensorDataset(X, LABELS), 50, shuffle=True)
+    posterior = GIVEN.posterior(nn.Linear(4, 3), loader)
+    with pytest.raises(ValueError, match="the DataLoader shuffled them"):
+        posterior.nearest(X)
+
+
+# Files
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "values"])
+def test_saved_and_loaded(tmp_path, kind):
+    y = {"classes": LABELS, "labels": torch.stack([LABELS, 1 - LABELS], 1).clamp(0, 1), "values": VALUES}[kind]
+    model = network(3 if kind == "classes" else 2).eval()
+    posterior = GIVEN.posterior(model, (X, y), validation=None)
+    small, whole = posterior.save(tmp_path / "small.safetensors", rows=False), posterior.save(tmp_path / "a.safetensors")
+    assert small.stat().st_size < whole.stat().st_size
+    expected = st.predict(posterior, X)
+    for path in (small, whole):
+        again = load(path, model)
+        pred = st.predict(again, X)
+        assert all(torch.equal(value, pred.tensors()[name]) for name, value in expected.tensors().items())
+        assert again.method == replace(GIVEN)
+    assert again.update((X[:5], y[:5])).basis.size >= posterior.basis.size
+    with pytest.raises(ValueError, match="update needs the training rows"):
+        load(small, model).update((X, y))
+    other = network(3)
+    with torch.no_grad():
+        other.body[0].weight += 1
+    with pytest.raises(ValueError, match="the trunk must be the one"):
+        load(whole, other)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda: DataLoader([], 5), "at least one batch"),
+        (lambda: (X, LABELS + 5), "data must have class indices 0 to 2, as the network has 3 outputs; got 7"),
+        (lambda: (X, LABELS - 1), "data must have class indices 0 to 2, .*; got -1"),
+        (lambda: (X.index_fill(0, torch.tensor([17]), math.nan), LABELS), "finite, got NaN or infinity in row 17"),
+        (lambda: (X * 0 + 1, LABELS), "features that differ between rows"),
+        (lambda: (X, VALUES.index_fill(0, torch.tensor([1]), math.nan)), "finite targets"),
+        (lambda: X.split(10), "inputs without targets"),
+        (lambda: None, "data must be the training data for InfiniteWidth"),
+        (lambda: (X, LABELS[:7]), "as many inputs as targets, got 200 and 7"),
+    ],
+)
+def test_bad_data(data, message):
+    with pytest.raises(ValueError, match=message), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        st.InfiniteWidth(n_inducing=20).posterior(network().eval(), data())
+
+
+def test_features_that_are_not_finite_name_the_row():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(4) * 3e38)
+    x = torch.zeros(10, 4)
+    x[6] = 1e3
+    with pytest.raises(ValueError, match="finite features, got NaN or infinity in row 6"):
+        GIVEN.posterior(model, (x, LABELS[:10]))
+
+
+def test_few_rows_repeated_rows_and_features_of_zero():
+    x = torch.cat([X[:5], X[:5], torch.zeros(2, 4)])
+    for geometry in ("polar", "euclidean", "l2"):
+        posterior = replace(GIVEN, geometry=geometry).posterior(nn.Linear(4, 3), (x, LABELS[:12]))
+        assert posterior.basis.size <= 6
+        pred = st.predict(posterior, torch.cat([x, torch.tensor([[3e38, -3e38, 0, 1.0]])]))
+        assert pred.probs.isfinite().all() and pred.mutual_information().isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernel": "matern"}, "kernel must be one of 'matern12'"),
+        ({"geometry": "flat"}, "geometry must be one of None, 'polar'"),
+        ({"lengthscale": -1.0}, "lengthscale must be a positive number, got -1.0"),
+        ({"n_inducing": 0}, "n_inducing must be a positive integer, got 0"),
+        ({"prior_mean": "zero"}, "prior_mean must be one of 'uniform'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        st.InfiniteWidth(**arguments)
+
+
+def test_samples_are_refused():
+    with pytest.raises(ValueError, match="keep_samples must be False for InfiniteWidth"):
+        st.predict(GIVEN.posterior(nn.Linear(4, 3), (X, LABELS)), X, keep_samples=True)
+
+
+def test_a_distributed_fit_without_processes():
+    with pytest.raises(ValueError, match="distributed=True needs torch.distributed"):
+        replace(GIVEN, distributed=True).posterior(nn.Linear(4, 3), (X, LABELS))
