@@ -18,7 +18,7 @@ from stationary._extras import extra
 from stationary.inference import Method, Posterior, fit, predict
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
-from stationary.nn.restored_prior import calibrate_prior, decays, only_head
+from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
 from stationary.ood import SCORES
 from stationary.predictive import Categorical, Gaussian, P
 from stationary.training import Training
@@ -88,8 +88,10 @@ class _Network(BaseEstimator):
     def _fit(self, X: Array, y: Array, weight: Array, *, n_outputs: int, loss: str) -> Array:
         """Train, and set scaler_, posterior_, n_iter_ and loss_curve_; return the held-out rows, or all without any."""
         random, unweighted = check_random_state(self.random_state), not np.ptp(weight)
+        method = DEFAULT if self.method is None else self.method
         rows = watched = np.arange(len(X))
-        if self.early_stopping:
+        trains = method.trains(self._build(n_outputs))
+        if self.early_stopping and trains:
             labels = y if loss == "cross_entropy" else np.zeros(len(y))
             rows, watched = _hold_out(labels, self.validation_fraction, random)
         self.scaler_ = StandardScaler().fit(X[rows], sample_weight=weight[rows])
@@ -101,27 +103,30 @@ class _Network(BaseEstimator):
             batch_size=None if self.batch_size is None else int(self.batch_size),
             learning_rate=self.learning_rate_init,
             weight_decay=(self._alpha if self.alpha is None else self.alpha) / len(rows),
-            patience=int(self.n_iter_no_change) if self.early_stopping else None,
+            patience=int(self.n_iter_no_change) if self.early_stopping and trains else None,
             seed=random.randint(np.iinfo(np.int32).max),
         )
         often = _repeated(watched, weight)
-        self.n_iter_ = training.epochs
+        self.n_iter_ = training.epochs if trains else 0
         self.loss_curve_: list[float] = []
         self.posterior_ = fit(
-            DEFAULT if self.method is None else self.method,
+            method,
             partial(self._build, n_outputs),
             data,
             training,
             sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
-            validation=(x[often], targets[often]) if self.early_stopping else None,
+            validation=(x[often], targets[often]) if self.early_stopping and trains else None,
             progress=self._progress,
         )
         for model in self.posterior_.networks:
-            if self.restore_prior or (self.restore_prior is None and decays(only_head(model).activation)):
+            headed = any(map(is_head, model.modules()))
+            if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
                 calibrate_prior(model, *data, batch_size=ROWS)
         return watched
 
     def _build(self, n_outputs: int) -> nn.Module:
+        if not _sizes(self.hidden_layer_sizes):
+            return nn.Linear(self.n_features_in_, n_outputs).double()
         return MLP(
             self.n_features_in_,
             n_outputs,
@@ -142,7 +147,7 @@ class _Network(BaseEstimator):
         sizes = _sizes(self.hidden_layer_sizes)
         on_cpu = torch.device(self.device or "cpu").type == "cpu"
         rules = {
-            "hidden_layer_sizes": (sizes and all(map(_is_count, sizes)), "positive integers, such as (100, 50)"),
+            "hidden_layer_sizes": (all(map(_is_count, sizes)), "positive integers, such as (100, 50), or () for none"),
             "activation": (
                 isinstance(self.activation, str | nn.Module),
                 "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
@@ -294,9 +299,11 @@ class StationaryRegressor(RegressorMixin, _Network):
         self.target_scaler_ = StandardScaler().fit(y, sample_weight=weight)
         rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss="mse")
         pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
-        residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
-        floor = FLOOR * self.target_scaler_.scale_**2
-        self.noise_variance_ = np.maximum(np.average(residuals**2, 0, weight[rows]), floor)
+        noise = pred.aleatoric_variance.mean(0).cpu().numpy() * self.target_scaler_.scale_**2
+        if not noise.any():  # the method knows of none
+            residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
+            noise = np.average(residuals**2, 0, weight[rows])
+        self.noise_variance_ = np.maximum(noise, FLOOR * self.target_scaler_.scale_**2)
         return self
 
     def predictive(self, X: Any) -> Gaussian:

@@ -120,6 +120,7 @@ def fit_folds(
         keep_diverged=keep_diverged,
         checkpoint=checkpoint,
         device=device,
+        needed=method.trains,
     )
     return [
         method.posterior(

@@ -113,6 +113,7 @@ def train_folds(
     keep_diverged: bool = False,
     checkpoint: str | Path | None = None,
     device: str | torch.device | None = None,
+    needed: Callable[[nn.Module], bool] = lambda network: True,
 ) -> list[nn.Module]:
     """Train networks that may differ in everything but the training: how they are built, their data, their seeds.
 
@@ -124,6 +125,7 @@ def train_folds(
             times count as one set of data.
         training, sample_weight, validation, progress, observers, keep_diverged, checkpoint, device: as for ``train``;
             they hold for all networks.
+        needed: whether a network has to be trained at all; where none has to, they are returned as they were built.
     """
     k, observers = len(builds), observers or [None] * len(builds)
     if not k or not k == len(folds) == len(seeds) == len(observers):
@@ -134,6 +136,8 @@ def train_folds(
     path = None if checkpoint is None else Path(checkpoint)
     parts = _rows_of(folds, training, sample_weight, device)
     networks = _built(builds, seeds, parts[0].x.device if parts else device)
+    if not any(map(needed, networks)):
+        return networks
     watch = partial(_watched, validation=validation, training=training)
     run = partial(_run, progress=progress, keep_diverged=keep_diverged)
     if parts is not None:

@@ -172,7 +172,7 @@ def choose(
         return value.item(), slope.cpu().numpy()
 
     ends = []
-    limits = [(-7.0, 7.0)] * parts + [(-9.0, 9.0)] * m + [(math.log(QUIETEST), 3.0)] * m
+    limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
     for noise in (0.1, 0.005):
         theta = np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))])
         end = minimize(
