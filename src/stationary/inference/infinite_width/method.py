@@ -23,7 +23,7 @@ from stationary.predictive import Bernoulli, Categorical, Gaussian
 from stationary.theory.isotropic import KERNELS
 from stationary.training import Data
 
-VALUES_INDUCING = 500  # inducing inputs in the search of a regression
+VALUES_INDUCING = 300  # inducing inputs in the search of a regression
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class InfiniteWidth(Method):
             variance.
         temperature: temperature of the posterior of a classifier, a factor on the variance of its outputs, from 0 to 1,
             for its probabilities alone: below 1 they are less timid near the data, and far away they are those of the
-            prior at any temperature. None chooses it by the validation data, and is 1 without them.
+            prior at any temperature. None chooses it by the validation data; without them by cross-validation where
+            there is no trunk, and it is 1 where there is one.
         noise: noise variance of a regression, in units of the targets' variance; None chooses it.
         n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations.
         geometry: where features are far from each other: "polar" (direction and length), "euclidean" (standardised
@@ -255,9 +256,10 @@ class _Fit:
         offset = self._offset(rows, n_outputs, family)
         if None not in (method.lengthscale, method.variance, method.temperature):
             return Numbers(_number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset)
-        sample = _search.Sample(method.kernel, inducing, u, some.y, some.weight, offset, validation)
+        few = inducing[:: -(-len(inducing) // _search.INDUCING)]
+        sample = _search.Sample(method.kernel, few, u, some.y, some.weight, offset, validation)
         fixed = method.lengthscale, method.variance, method.temperature
-        found = _search.search(sample, *fixed, per_column=per_column, verbose=say)
+        found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.trunk, verbose=say)
         numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
         if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
             basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
@@ -311,7 +313,7 @@ class _Fit:
             validation = validation[0], validation[1] - mean
         found = _values.choose(
             method.kernel,
-            inducing[:: max(1, -(-len(inducing) // VALUES_INDUCING))],
+            inducing[:: -(-len(inducing) // VALUES_INDUCING)],
             (u, some.y - mean, some.weight),
             validation,
             start,
