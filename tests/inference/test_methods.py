@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import FrozenInstanceError, replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +27,7 @@ NETWORKS = {
     "exact dropout, approximate": st.ExactDropout(approximate=True),
     "ensemble": st.Ensemble(2),
     "swag": st.SWAG(4, start=0.5),
+    "laplace": st.Laplace(),
 }
 SPARSE = {
     "svgp": SVGP(n_inducing=10, n_samples=8),
@@ -33,11 +35,15 @@ SPARSE = {
     "svdkl": SVDKL(grid_size=10, hidden=(8, 4)),
 }
 EXACT = {"exact gp": ExactGP(), "vgp": VGP()}
-ALL_METHODS = NETWORKS | SPARSE | EXACT  # Laplace keeps the same promises in interop/test_laplace.py
+ALL_METHODS = NETWORKS | SPARSE | EXACT
+NEEDS = {
+    "laplace": pytest.mark.skipif(not find_spec("laplace"), reason="laplace-torch is missing; make interop has it")
+}
 
 
 def each(methods):
-    return pytest.mark.parametrize("method", methods.values(), ids=methods)
+    cases = [pytest.param(method, id=name, marks=NEEDS.get(name, ())) for name, method in methods.items()]
+    return pytest.mark.parametrize("method", cases)
 
 
 def fit(method, family=st.Categorical, restore=False):
