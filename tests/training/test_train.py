@@ -535,6 +535,34 @@ def test_batchnorm_learns_its_statistics():
     assert model[0].num_batches_tracked == 100
 
 
+def frozen(mode):
+    """A pretrained trunk, whose parameters do not train, below a new layer that does."""
+    torch.manual_seed(3)
+    trunk = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.2)).requires_grad_(False)
+    return nn.Sequential(trunk.train(mode), nn.Linear(8, 3)).double()
+
+
+@pytest.mark.parametrize("way", ["alone", "lockstep", "replayed", "batches"])
+def test_what_comes_in_eval_mode_stays_in_it(way):
+    x, y = classes()
+    options = {"n_members": 2} if way == "lockstep" else {"validation": (x, y)}
+    for mode in (False, True):
+        if way == "replayed" and not mode:
+            networks, _ = replay([partial(frozen, mode)] * 2, [x, x], [y, y], QUICK)
+        else:
+            networks = train(partial(frozen, mode), loader(x, y) if way == "batches" else (x, y), QUICK, **options)
+        for network in networks:
+            assert differ(network[0], frozen(mode)[0]) == mode, "the statistics move in train mode alone"
+            assert differ(network[1], frozen(mode)[1])
+
+
+def test_networks_in_other_modes_train_alone():
+    x, y = classes()
+    builds = [partial(frozen, mode) for mode in (True, False)]
+    moved, same = train_folds(builds, [(x, y)] * 2, QUICK, seeds=[0, 0])
+    assert differ(moved[0], same[0]) and not differ(same[0], frozen(False)[0])
+
+
 def test_best_weights_take_their_statistics_along():
     """Validation runs in eval mode, so that it neither sees nor changes the statistics of batches."""
     x, y = classes()

@@ -35,7 +35,7 @@ def fit(
         method: how to predict with the networks: ``Point()``, ``MCDropout(100)``, ``ExactDropout()``, ``Ensemble(5)``,
             ``SWAG()``, ``Laplace()``, ...
         build: function without arguments that returns a fresh network; it is called once for each network, under the
-            seed of that network.
+            seed of that network. A module that it returns in eval mode, such as a frozen trunk, stays in it.
         data: training data: two tensors (x, y), or an iterable of batches (x, y) such as a DataLoader.
         training: how the networks are trained.
         sample_weight: (n,) the weight of each row in the loss, where the data are tensors; all rows weigh the same by

@@ -53,7 +53,8 @@ def train(
     Args:
         build: function without arguments that returns a fresh network from (n, ...) to (n, c). The network is copied,
             so that parts that several networks share, such as an activation given to ``functools.partial``, are trained
-            by each on its own.
+            by each on its own. A module that it returns in eval mode stays in eval mode, so that the BatchNorm of a
+            frozen trunk keeps its statistics; dropout drops in either mode.
         data: two tensors (x, y), or an iterable of batches (x, y) that can be read once for each epoch, such as a
             DataLoader. y are class indices (n,) for the cross entropy, real targets (n, m) for the squared error.
         training: the configuration of the training.
@@ -247,9 +248,10 @@ def _together(
 def _alike(networks: list[nn.Module]) -> bool:
     """Whether the networks differ in the values of their tensors alone, so that one can stand for all."""
 
-    def form(network: nn.Module) -> tuple[str, dict[str, tuple[torch.Size, torch.dtype]]]:
+    def form(network: nn.Module) -> tuple[str, list[bool], dict[str, tuple[torch.Size, torch.dtype]]]:
         tensors = (*network.named_parameters(), *network.named_buffers())
-        return repr(network), {name: (value.shape, value.dtype) for name, value in tensors}
+        modes = [module.training for module in network.modules()]
+        return repr(network), modes, {name: (value.shape, value.dtype) for name, value in tensors}
 
     first = form(networks[0])
     return all(form(network) == first for network in networks[1:])
