@@ -524,6 +524,12 @@ def test_on_a_terminal_tables_are_drawn(fakes, monkeypatch, tmp_path):
     assert "┃" in screen.getvalue() and "Fig. 0" in screen.getvalue()
 
 
+def test_status_reads_no_arrays(run, fakes, monkeypatch):
+    run("run", "good", "--scale", "smoke")
+    monkeypatch.setattr("numpy.load", lambda *_: pytest.fail("arrays are for run and report to read"))
+    assert "good\tsmoke\t2\t0\t0\t0\t0" in lines(run("status"))
+
+
 def test_status_names_what_is_foreign(run, fakes, tmp_path):
     (tmp_path / "runs" / "good" / "backup").mkdir(parents=True)
     (tmp_path / "runs" / "junk").mkdir()

@@ -179,12 +179,14 @@ def run(
 def status(names: Names = None, out: Out = Path("out")) -> None:
     """Show how many runs of each experiment and scale are done, running, failed, missing or corrupt, and why.
 
+    It does not read what was computed: run and report check every number that they use.
+
     Example: stationary status
     """
     store, rows, notes = RunStore(out / "runs"), [], []
     for name, experiment in _chosen(names).items():
         problems: list[CorruptRunError] = []
-        readable = {run.folder for run in store.runs(name, problems.append)}
+        readable = set(store.finished(name, problems.append))  # arrays are for run and report to check
         known: set[Path] = set()
         about: dict[Path, str] = {}  # by folder of a run, the note about it
         for scale in Scale:
