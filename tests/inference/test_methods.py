@@ -192,6 +192,22 @@ def test_seeds_of_folds():
         st.fit_folds(st.Point(), [build], folds, TRAINING)
 
 
+def test_what_fit_is_given_by_mistake():
+    model = st.MLP(3, 3, hidden=(8,))
+    build = lambda: model
+    with pytest.raises(TypeError, match=r"method must be an instance, such as Point\(\), got the class Point; call it"):
+        st.fit(st.Point, build, (X, LABELS), TRAINING)
+    with pytest.raises(TypeError, match=r"build must be a function .*, got a network, MLP; .* lambda: MLP\("):
+        st.fit(st.Point(), model, (X, LABELS), TRAINING)
+    with pytest.raises(TypeError, match="build must be a function"):
+        st.fit_folds(st.Point(), [model], [(X, LABELS)], TRAINING)
+    for data in ((X.numpy(), LABELS.numpy()), [X, LABELS.numpy()]):
+        with pytest.raises(
+            TypeError, match=r"data must be two tensors .*, got (Tensor|ndarray) and ndarray; torch\.as_tens"
+        ):
+            st.fit(st.Point(), build, data, TRAINING)
+
+
 def test_a_method_that_watches_cannot_continue_from_a_checkpoint(tmp_path):
     build = lambda: st.MLP(3, 3, hidden=(8,))
     with pytest.raises(ValueError, match="checkpoint must be None for SWAG"):
@@ -341,7 +357,8 @@ def test_exact_predictor_is_the_closed_form():
     head_only = st.exact_predictor(st.StationaryHead(3, 2))
     assert len(head_only(X)) == 2
     assert isinstance(model.head, StationaryHead)  # the copy has changed, not the model
-    with pytest.raises(ValueError, match="model must have one head, such as a StationaryHead; Linear has 0"):
+    parts = r"activation, dropout \(nn\.Dropout\) and output \(nn\.Linear\) and a method features\(x\)"
+    with pytest.raises(ValueError, match=rf"one head, a module with the parts {parts}.*; Linear has 0: put one in"):
         st.exact_predictor(nn.Linear(3, 2))
 
 

@@ -41,7 +41,8 @@ class Losses(nn.Module):
 
     def of_outputs(self, outputs: Tensor, y: Tensor) -> Tensor:
         if self.loss == "cross_entropy":
-            return F.cross_entropy(_at_least_float32(outputs), y, reduction="none", label_smoothing=self.smoothing)
+            logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+            return F.cross_entropy(logits, y, reduction="none", label_smoothing=self.smoothing)
         return (outputs - y).square().mean(-1)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
@@ -173,7 +174,7 @@ class Trainees:
         return all(torch.equal(buffer, before[name]) for name, buffer in self.buffers.items())
 
     def set_mode(self, *, training: bool) -> None:
-        """Put the networks in train or eval mode, except for modules that draw or came in eval mode, which stay in it."""
+        """Put the networks in train or eval mode; modules that draw, or came in eval mode, stay in eval mode."""
         for model in self.models:
             model.train(training)
             for module in (*active_dropouts(model).values(), *noises(model)):
@@ -242,7 +243,3 @@ def load(model: nn.Module, state: Named) -> None:
 def within(state: Named) -> Named:
     """The same state under the names that parameters and buffers have in ``Losses``."""
     return {f"model.{name}": value for name, value in state.items()}
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
