@@ -1,4 +1,4 @@
-"""The head on networks named like those of torchvision, timm and Hugging Face."""
+"""The head on networks named like those of torchvision, timm and Hugging Face: 8 inputs, 6 features, 3 classes."""
 
 import io
 from collections import OrderedDict
