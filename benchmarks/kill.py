@@ -288,9 +288,8 @@ class Killer:
         if moment == "any":
             wait_for(over, chance.uniform(0, self.first_s + self.rest_s))
             return code
-        if not wait_for(lambda: over() or len(written(store)) > len(results), PATIENCE):
-            print(f"the command {pid} neither ends nor writes a result for {PATIENCE:g} s", flush=True)
-            self.record["stuck"] = self.record.get("stuck", 0) + 1  # it is killed next: nothing may be lost by that
+        if not wait_for(lambda: over() or len(written(store)) > len(results), 3 * PATIENCE):
+            self.note([f"the command {pid} neither ends nor writes a result for {3 * PATIENCE:g} s"])
         wait_for(over, chance.uniform(0, self.rest_s / 3))
         if moment == "writing":
             aside = temporary(store)

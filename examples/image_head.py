@@ -9,6 +9,7 @@ size, or the Matérn head, by the entropy of the prediction?
 
 import argparse
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,25 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 import stationary as st
+from stationary.inference import Posterior
 from stationary.lab.report import figures as plots
 
 
 def main(out: Path, seeds: int) -> None:
     x, y, rows, test, odd = load()
     found: dict[str, list[list[float]]] = {}
+    data = x[rows], y[rows]
     for seed in range(seeds):
-        softmax = train(convolutional(seed), x[rows], y[rows], epochs=20, seed=seed)
-        relu = train(with_head(softmax, "relu", seed), x[rows], y[rows], epochs=50, seed=seed)
-        matern = train(with_head(softmax, "matern52", seed), x[rows], y[rows], epochs=50, seed=seed)
-        st.calibrate_prior(matern, x[rows])
-        for name, model in (("its own softmax", softmax), ("ReLU head", relu), ("Matérn-5/2 head", matern)):
-            method = st.Point() if model is softmax else st.ExactDropout()
-            pred = st.predict(model, x[test], method)
+        softmax = st.fit(st.Point(), convolutional, data, training(epochs=20, seed=seed))
+        relu, matern = (
+            st.fit(st.ExactDropout(), partial(with_head, *softmax.networks, name), data, training(epochs=50, seed=seed))
+            for name in ("relu", "matern52")
+        )
+        st.calibrate_prior(*matern.networks, x[rows])
+        for name, posterior in (("its own softmax", softmax), ("ReLU head", relu), ("Matérn-5/2 head", matern)):
+            pred = st.predict(posterior, x[test])
             inside = pred.entropy()
-            outside = [st.predict(model, images, method).entropy() for images in odd.values()]
+            outside = [st.predict(posterior, images).entropy() for images in odd.values()]
             areas = [st.metrics.auroc(inside, scores) for scores in outside]
             accepted = [100 * st.metrics.fpr95(inside, scores) for scores in outside]
             errors = [st.metrics.accuracy(pred, y[test]), st.metrics.nlpd(pred, y[test])]
@@ -62,8 +66,11 @@ def load() -> tuple[Tensor, Tensor, Any, Any, dict[str, Tensor]]:
     return x, y, rows, test, {**odd, "photo patches": patches}
 
 
-def convolutional(seed: int) -> nn.Sequential:
-    torch.manual_seed(seed)
+def training(epochs: int, seed: int) -> st.Training:
+    return st.Training(epochs=epochs, batch_size=50, learning_rate=3e-3, weight_decay=1e-4, seed=seed)
+
+
+def convolutional() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(),
@@ -71,27 +78,13 @@ def convolutional(seed: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-def with_head(model: nn.Module, activation: str, seed: int) -> nn.Module:
+def with_head(model: nn.Module, activation: str) -> nn.Module:
     """A copy with the trunk frozen and a new head."""
-    torch.manual_seed(seed)
     frozen = deepcopy(model).requires_grad_(False)
     return st.replace_head(frozen, st.StationaryHead(64, 7, hidden=50, activation=activation, dropout=0.2))
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, *, epochs: int, seed: int) -> nn.Module:
-    learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam(learnt, 3e-3, weight_decay=1e-4)
-    generator = torch.Generator().manual_seed(seed)
-    model.train()
-    for _ in range(epochs):
-        for batch in torch.randperm(len(x), generator=generator).split(50):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
-            optimizer.step()
-    return model.eval()
-
-
-def draw(softmax: nn.Module, matern: nn.Module, groups: dict[str, Tensor]) -> Any:
+def draw(softmax: Posterior, matern: Posterior, groups: dict[str, Tensor]) -> Any:
     """For each kind of image three examples, and how unsure the two networks are of all of them."""
     figure, axes = plots.panels(2, len(groups), width=10.5, height=3.1)
     for (above, below), (name, images) in zip(axes.T, groups.items(), strict=True):
@@ -101,8 +94,8 @@ def draw(softmax: nn.Module, matern: nn.Module, groups: dict[str, Tensor]) -> An
         above.set_axis_off()
         above.set_title(name)
         for label, pred, color in (
-            ("its own softmax", st.predict(softmax, images, st.Point()), plots.COLORS[1]),
-            ("Matérn head", st.predict(matern, images, st.ExactDropout()), plots.COLORS[0]),
+            ("its own softmax", st.predict(softmax, images), plots.COLORS[1]),
+            ("Matérn head", st.predict(matern, images), plots.COLORS[0]),
         ):
             counts, edges = np.histogram(pred.entropy() / np.log(7), np.linspace(0, 1, 21))
             below.stairs(100 * counts / len(images), edges, fill=True, alpha=0.6, color=color, label=label)

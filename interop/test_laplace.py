@@ -1,10 +1,17 @@
-"""laplace-torch fits our models unchanged, and its Gaussian is the textbook's."""
+"""laplace-torch fits our models unchanged, and its Gaussian is the textbook's.
+
+What every method promises, tests/inference/test_methods.py checks; ``make interop`` runs its cases of Laplace too.
+"""
+
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 import stationary as st
+
+X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
@@ -41,36 +48,14 @@ def test_regression_against_bayesian_linear_regression():
     torch.testing.assert_close(pred.epistemic_variance, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_the_prior_comes_back_far_away():
-    torch.manual_seed(0)
-    x = torch.randn(100, 2)
-    y = x.sum(-1, keepdim=True).sin()
-    model = st.calibrate_prior(st.StationaryHead(2, 1, hidden=50, activation="rbf"), x, y)
-    near, far = (
-        st.predict(st.Laplace().posterior(model, (x, y)), s * x, family=st.Gaussian).variance for s in (1, 1000)
-    )
-    assert far.median() >= y.var(correction=0) > near.median()
-
-
-def test_it_keeps_the_promises_of_a_method(classes):
-    """Those of ``ALL_METHODS`` in tests/inference/test_methods.py, for the one that needs laplace-torch."""
-    x, y = classes
-    build = lambda: st.MLP(3, 4, hidden=(8, 16))
-    training = st.Training(epochs=4, learning_rate=1e-2)
-    posterior = st.fit(st.Laplace(), build, (x, y), training)
-    (network,) = posterior.networks
-    network.train()
-    state, weights = torch.get_rng_state(), [p.clone() for p in network.parameters()]
-    pred = st.predict(posterior, x)
-    assert torch.equal(st.predict(posterior, x).probs, pred.probs) and torch.equal(state, torch.get_rng_state())
-    assert all(module.training for module in network.modules()) and not pred.probs.requires_grad
-    assert all(torch.equal(a, b) for a, b in zip(weights, network.parameters(), strict=True))
-    torch.testing.assert_close(st.predict(posterior, x, batch_size=7).probs, pred.probs, rtol=1e-4, atol=1e-5)
-    assert not pred.prior_restored
-    (again,) = st.fit_folds(st.Laplace(), build, [(x, y)], training)
-    torch.testing.assert_close(st.predict(again, x).probs, pred.probs)
-    with pytest.raises(ValueError, match="sample_weight must be None for Laplace"):
-        st.fit(st.Laplace(), build, (x, y), training, sample_weight=torch.rand(200))
+@pytest.mark.parametrize("structure", ["full", "kron", "diag"])
+def test_an_estimator_can_be_pickled_without_its_data(classes, structure):
+    x, y = classes[0].double().numpy(), classes[1].numpy()
+    estimator = st.StationaryClassifier((8, 16), max_iter=4, random_state=0, method=st.Laplace(structure)).fit(x, y)
+    estimator.posterior_.networks[0].train()  # the mode is the user's, and dropout must stay off
+    stored = pickle.dumps(estimator)
+    torch.testing.assert_close(pickle.loads(stored).predict_proba(x), estimator.predict_proba(x))
+    assert not any(row.tobytes() in stored for row in estimator.scaler_.transform(x))
 
 
 @pytest.mark.parametrize("targets", ["classes", "numbers"])
@@ -87,6 +72,10 @@ def test_batches_give_the_same_posterior(classes, targets):
 
 def test_it_says_what_is_missing():
     with pytest.raises(ValueError, match="data must be the training data"):
-        st.predict(st.MLP(3, 2), torch.randn(5, 3), st.Laplace())
+        st.predict(st.MLP(3, 2), X, st.Laplace())
     with pytest.raises(ValueError, match="structure must be 'full', 'kron' or 'diag', got 'dense'"):
         st.Laplace("dense")
+    with pytest.raises(ValueError, match="sample_weight must be None for Laplace"):
+        st.fit(
+            st.Laplace(), lambda: st.MLP(3, 2), (X, X[:, 0].gt(0).long()), st.Training(), sample_weight=torch.rand(5)
+        )

@@ -33,6 +33,15 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import torch, stationary as st
 st.Matern()(torch.randn(3))
+from stationary import *
+predict(MLP(3, 2), torch.randn(4, 3))
+assert "StationaryClassifier" in dir(st) and not {"gp", "StationaryClassifier"} & globals().keys()
+try:
+    st.StationaryClassifier
+except ImportError as error:
+    assert "stationary[sklearn]" in str(error)
+else:
+    raise AssertionError("scikit-learn is there, after all")
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 

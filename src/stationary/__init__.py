@@ -140,7 +140,7 @@ _WHERE = {  # in which module each public name is
     "Training": "training",
     "train": "training",
 }
-__all__ = list(_WHERE)
+__all__ = [name for name, room in _WHERE.items() if room != "estimators"]  # import * must not need scikit-learn
 
 
 def __getattr__(name: str) -> Any:

@@ -31,3 +31,8 @@ def check_finite(name: str, value: Any, hint: str = "") -> None:
     check_positive(name, value, hint)
     if not isinstance(value, Tensor) and math.isinf(float(value)):
         raise ValueError(f"{name} must be finite, got {value!r}" + (f"; {hint}" if hint else ""))
+
+
+def is_count(value: object) -> bool:
+    """Whether value is a positive int; True is none, nor are NumPy's integers, which PyTorch often refuses."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from stationary._checks import is_count
 from stationary._extras import extra
 from stationary.inference import Method, Posterior, fit, predict
 from stationary.inference.predict import DEFAULT
@@ -363,7 +364,7 @@ def _sizes(hidden_layer_sizes: Any) -> tuple[Any, ...]:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and value is not True and bool(value >= 1)
+    return is_count(value.item() if isinstance(value, np.integer) else value)  # a grid search gives NumPy's integers
 
 
 def _is_between(value: Any, low: float, high: float) -> bool:

@@ -3,10 +3,15 @@
 import ast
 import importlib.util
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+
+import stationary as st
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "stationary"
@@ -120,8 +125,42 @@ def test_walks_have_at_most_six_hops():
 
 @pytest.mark.parametrize(("path", "name"), HOPS, ids=lambda value: value)
 def test_every_hop_exists(path, name):
+    node_of(path, name)
+
+
+def node_of(path, name):
     found = ast.parse((SOURCE / path).read_text(encoding="utf-8"))
     for part in name.split("."):
         nodes = [node for node in found.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part]
         assert nodes, f"{path} has no {name}"
         found = nodes[-1]
+    return found
+
+
+def a_prediction():
+    x = torch.randn(5, 3)
+    for method in (None, st.MCDropout(4)):
+        for outputs, family in ((2, st.Categorical), (3, st.Categorical), (2, st.Gaussian)):
+            st.predict(st.MLP(3, outputs, hidden=(8,)), x, method, family=family)
+
+
+def an_estimators_fit():
+    x = np.random.default_rng(0).standard_normal((40, 2))
+    st.StationaryClassifier((8,), max_iter=2, random_state=0).fit(x, x[:, 0] > 0)
+
+
+@pytest.mark.parametrize(("title", "walk"), [("A prediction", a_prediction), ("A fit", an_estimators_fit)])
+def test_every_hop_is_taken(title, walk):
+    (text,) = re.findall(rf"^### {title}:.*?(?=^###)", PAGE, re.MULTILINE | re.DOTALL)
+    hops = {hop: node_of(*hop) for hop in re.findall(r"`([\w/]+\.py): ([\w.]+)`", text)}
+    hops = {hop: node for hop, node in hops.items() if isinstance(node, ast.FunctionDef)}
+    called = set()
+    sys.setprofile(lambda frame, *_: called.add((frame.f_code.co_filename, frame.f_code.co_firstlineno)))
+    try:
+        walk()
+    finally:
+        sys.setprofile(None)
+    for (path, name), node in hops.items():
+        first = min(part.lineno for part in (node, *node.decorator_list))
+        assert (str(SOURCE / path), first) in called, f"{title} does not go through {path}: {name}"
+    assert len(hops) >= 5

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import FrozenInstanceError, replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +27,7 @@ NETWORKS = {
     "exact dropout, approximate": st.ExactDropout(approximate=True),
     "ensemble": st.Ensemble(2),
     "swag": st.SWAG(4, start=0.5),
+    "laplace": st.Laplace(),
 }
 SPARSE = {
     "svgp": SVGP(n_inducing=10, n_samples=8),
@@ -33,11 +35,15 @@ SPARSE = {
     "svdkl": SVDKL(grid_size=10, hidden=(8, 4)),
 }
 EXACT = {"exact gp": ExactGP(), "vgp": VGP()}
-ALL_METHODS = NETWORKS | SPARSE | EXACT  # Laplace keeps the same promises in interop/test_laplace.py
+ALL_METHODS = NETWORKS | SPARSE | EXACT
+NEEDS = {
+    "laplace": pytest.mark.skipif(not find_spec("laplace"), reason="laplace-torch is missing; make interop has it")
+}
 
 
 def each(methods):
-    return pytest.mark.parametrize("method", methods.values(), ids=methods)
+    cases = [pytest.param(method, id=name, marks=NEEDS.get(name, ())) for name, method in methods.items()]
+    return pytest.mark.parametrize("method", cases)
 
 
 def fit(method, family=st.Categorical, restore=False):
@@ -184,6 +190,22 @@ def test_seeds_of_folds():
         st.fit_folds(st.Ensemble(2), build, folds, TRAINING, seeds=[0, 1, 2])
     with pytest.raises(ValueError, match=r"build must be one function, or one for each .* got 1 for 2 folds"):
         st.fit_folds(st.Point(), [build], folds, TRAINING)
+
+
+def test_what_fit_is_given_by_mistake():
+    model = st.MLP(3, 3, hidden=(8,))
+    build = lambda: model
+    with pytest.raises(TypeError, match=r"method must be an instance, such as Point\(\), got the class Point; call it"):
+        st.fit(st.Point, build, (X, LABELS), TRAINING)
+    with pytest.raises(TypeError, match=r"build must be a function .*, got a network, MLP; .* lambda: MLP\("):
+        st.fit(st.Point(), model, (X, LABELS), TRAINING)
+    with pytest.raises(TypeError, match="build must be a function"):
+        st.fit_folds(st.Point(), [model], [(X, LABELS)], TRAINING)
+    for data in ((X.numpy(), LABELS.numpy()), [X, LABELS.numpy()]):
+        with pytest.raises(
+            TypeError, match=r"data must be two tensors .*, got (Tensor|ndarray) and ndarray; torch\.as_tens"
+        ):
+            st.fit(st.Point(), build, data, TRAINING)
 
 
 def test_a_method_that_watches_cannot_continue_from_a_checkpoint(tmp_path):
@@ -335,7 +357,8 @@ def test_exact_predictor_is_the_closed_form():
     head_only = st.exact_predictor(st.StationaryHead(3, 2))
     assert len(head_only(X)) == 2
     assert isinstance(model.head, StationaryHead)  # the copy has changed, not the model
-    with pytest.raises(ValueError, match="model must have one head, such as a StationaryHead; Linear has 0"):
+    parts = r"activation, dropout \(nn\.Dropout\) and output \(nn\.Linear\) and a method features\(x\)"
+    with pytest.raises(ValueError, match=rf"one head, a module with the parts {parts}.*; Linear has 0: put one in"):
         st.exact_predictor(nn.Linear(3, 2))
 
 

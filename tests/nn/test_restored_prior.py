@@ -136,7 +136,9 @@ def test_dropout_elsewhere_gets_it_too():
 
 def test_errors():
     x = torch.randn(50, 3)
-    with pytest.raises(ValueError, match=r"must have one head, such as a StationaryHead; Linear has 0: .*replace_head"):
+    with pytest.raises(
+        ValueError, match=r"must have one head, .*such as a StationaryHead; Linear has 0: .*replace_head"
+    ):
         st.calibrate_prior(nn.Linear(3, 2), x)
     with pytest.raises(ValueError, match="restore_prior=True needs a head that knows its prior"):
         st.predict(st.StationaryHead(3, 2), x, st.ExactDropout(restore_prior=True))

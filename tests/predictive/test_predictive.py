@@ -89,6 +89,14 @@ def test_restored_prior_as_gaussian_members(n_members):
     torch.testing.assert_close(gaussian.epistemic_variance, z.var(0, correction=0) + prior[0])
 
 
+@pytest.mark.parametrize("family", [st.Categorical, st.Gaussian])
+def test_the_prior_of_any_member_shows(family):
+    plain, restored = Members(torch.randn(1, 4, 3)), Members(torch.randn(1, 4, 3), prior=torch.ones(1, 4, 3))
+    for members in ([restored, plain], [plain, restored], [restored, restored]):
+        assert family.from_members(members, 2).prior_restored
+    assert not family.from_members([plain, plain], 2).prior_restored
+
+
 @pytest.mark.parametrize("c", [2, 3, 10])
 def test_categorical_from_moments(c):
     mean, root = torch.randn(6, c, dtype=torch.float64), torch.randn(6, c, c + 2, dtype=torch.float64)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stationary import activations as act
+from stationary._checks import is_count
 from stationary.activations import dual_of
 from stationary.gp._base import NetworkKernel, is_symmetric, mirror, upper_indices
 from stationary.theory.duals import Dual
@@ -31,7 +32,7 @@ class GaussianNetworkKernel(NetworkKernel):
     """
 
     def __init__(self, activation: nn.Module, *, depth: int = 1, **kwargs: Any) -> None:
-        if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
+        if not is_count(depth):
             raise ValueError(f"depth counts the hidden layers, a positive integer; got {depth!r}")
         dual_of(activation)  # an activation without a dual is refused here
         super().__init__(activation, **kwargs)

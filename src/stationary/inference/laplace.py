@@ -69,10 +69,8 @@ class Laplace(Method):
                 "data must be the training data for Laplace, whose curvature comes from it, got None; pass "
                 "Laplace().posterior(model, (x, y)) to predict instead of the model"
             )
-        self.check(only_network(networks, self), sample_weight=sample_weight)
-        with extra("laplace"):
-            from laplace import Laplace as LaplaceTorch
         network = only_network(networks, self)
+        self.check(network, sample_weight=sample_weight)
         device = device_of(network)
         passes = _Passes(data, self.batch_size, device)
         arguments: dict[str, Any] = {}
@@ -84,13 +82,19 @@ class Laplace(Method):
             arguments["prior_precision"] = self.prior_precision
         likelihood = "regression" if regression else "classification"
         with evaluating(network), torch.enable_grad():
-            fitted = LaplaceTorch(
-                network, likelihood, subset_of_weights="last_layer", hessian_structure=self.structure, **arguments
-            )
+            fitted = _unfitted(self, network, likelihood, **arguments)
             fitted.fit(passes, progress_bar=False)
             if self.prior_precision is None:
                 fitted.optimize_prior_precision()
         return LaplacePosterior(self, (network,), fitted)
+
+
+def _unfitted(method: Laplace, network: nn.Module, likelihood: str, **arguments: Any) -> Any:
+    with extra("laplace"):
+        from laplace import Laplace as LaplaceTorch
+    return LaplaceTorch(
+        network, likelihood, subset_of_weights="last_layer", hessian_structure=method.structure, **arguments
+    )
 
 
 class _Passes:
@@ -122,6 +126,12 @@ class LaplacePosterior:
     networks: tuple[nn.Module, ...]
     fitted: Any  # laplace-torch's own object
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has the state of what is fitted, without the data: the object has hooks, which cannot be pickled."""
+        name = self.fitted.model._last_layer_name
+        state = self.fitted.state_dict() | {"data": None, "_last_layer_name": name}
+        return _loaded, (self.method, self.networks, state)
+
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         if keep_samples:
             raise ValueError(
@@ -135,3 +145,10 @@ class LaplacePosterior:
         if prior is not None:
             covariance = covariance + torch.diag_embed(prior[0])
         return family.from_moments(mean, covariance, prior_restored=prior is not None)
+
+
+def _loaded(method: Laplace, networks: tuple[nn.Module, ...], state: dict[str, Any]) -> LaplacePosterior:
+    with evaluating(networks[0]):  # laplace-torch keeps a copy, in the mode that the network is in
+        fitted = _unfitted(method, networks[0], state["likelihood"], last_layer_name=state["_last_layer_name"])
+    fitted.load_state_dict(state)
+    return LaplacePosterior(method, networks, fitted)

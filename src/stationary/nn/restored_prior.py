@@ -156,7 +156,8 @@ def only_head(model: nn.Module) -> Head:
     heads = [module for module in model.modules() if is_head(module)]
     if len(heads) != 1:
         raise ValueError(
-            f"model must have one head, such as a StationaryHead; {type(model).__name__} has {len(heads)}: put one in "
+            "model must have one head, a module with the parts activation, dropout (nn.Dropout) and output (nn.Linear) "
+            f"and a method features(x), such as a StationaryHead; {type(model).__name__} has {len(heads)}: put one in "
             "place of the classifier with stationary.replace_head, and train it"
         )
     return heads[0]

@@ -173,4 +173,5 @@ def square_root(covariance: Tensor) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """The tensor in float32, or as it is where its dtype has more digits."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

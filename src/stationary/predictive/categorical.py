@@ -98,7 +98,7 @@ class Categorical(Predictive):
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Categorical":
         """The prediction of the members; each samples the restored prior at normal points, the same for all inputs."""
-        outputs_moments, sums, samples, seen, prior = Moments(), Sums(), [], 0, None
+        outputs_moments, sums, samples, seen, restored = Moments(), Sums(), [], 0, False
         for outputs, prior, _ in members:
             z = at_least_float32(outputs).mT  # (s, c, n): operations over classes run along whole vectors
             spread = torch.zeros_like(z[:1]) if prior is None else at_least_float32(prior).mT
@@ -117,6 +117,7 @@ class Categorical(Predictive):
                 if keep_samples:
                     samples.append(noisy.mT)
             seen += len(z)
+            restored |= prior is not None
         probs, log_probs, entropy = sums.mean()
         return cls(
             probs.mT.contiguous(),
@@ -125,7 +126,7 @@ class Categorical(Predictive):
             outputs_moments.mean().mT.contiguous(),
             outputs_moments.variance().mT.contiguous(),
             torch.cat(samples) if keep_samples else None,
-            prior_restored=prior is not None,
+            prior_restored=restored,
         )
 
     @classmethod

@@ -52,15 +52,16 @@ class Gaussian(Predictive):
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Gaussian":
         """The prediction of the members; their own noise and the restored prior add to its variance in closed form."""
-        means, noises, samples, prior = Moments(), Sums(), [], None
+        means, noises, samples, restored = Moments(), Sums(), [], False
         for outputs, prior, noise in members:
             z = at_least_float32(outputs)
             means.add(z, torch.zeros_like(z[:1]) if prior is None else prior)
             noises.add(torch.zeros_like(z) if noise is None else at_least_float32(noise))
+            restored |= prior is not None
             if keep_samples:
                 samples.append(z)
         kept = torch.cat(samples) if keep_samples else None
-        return cls(means.mean(), means.variance(), noises.mean()[0], kept, prior_restored=prior is not None)
+        return cls(means.mean(), means.variance(), noises.mean()[0], kept, prior_restored=restored)
 
     @classmethod
     def from_moments(cls, mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> "Gaussian":

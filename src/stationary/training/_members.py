@@ -41,7 +41,8 @@ class Losses(nn.Module):
 
     def of_outputs(self, outputs: Tensor, y: Tensor) -> Tensor:
         if self.loss == "cross_entropy":
-            return F.cross_entropy(_at_least_float32(outputs), y, reduction="none", label_smoothing=self.smoothing)
+            logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+            return F.cross_entropy(logits, y, reduction="none", label_smoothing=self.smoothing)
         return (outputs - y).square().mean(-1)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
@@ -74,6 +75,7 @@ class Trainees:
         self.models, self.seeds, self.stacked, self.device = list(models), list(seeds), stacked, device
         state: tuple[Named, Named] = stack_module_state(self.models) if stacked else _state(self.models[0])
         self.parameters, self.buffers = state
+        self.still = [module for model in self.models for module in model.modules() if not module.training]
         self.losses = Losses(self.models[0], training)
         self.orders = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         mask_seeds = [int(torch.randint(2**62, (), generator=order, device=device)) for order in self.orders]
@@ -172,11 +174,13 @@ class Trainees:
         return all(torch.equal(buffer, before[name]) for name, buffer in self.buffers.items())
 
     def set_mode(self, *, training: bool) -> None:
-        """Put the networks in train or eval mode, except for modules that draw, which stay in eval mode."""
+        """Put the networks in train or eval mode; modules that draw, or came in eval mode, stay in eval mode."""
         for model in self.models:
             model.train(training)
             for module in (*active_dropouts(model).values(), *noises(model)):
                 module.eval()  # its masks or numbers are given by hooks
+        for module in self.still:
+            module.training = False  # not eval(), which would take its parts along, such as a new head
 
     def state(self, k: int) -> Named:
         """The parameters and buffers of member k by name, not copied."""
@@ -239,7 +243,3 @@ def load(model: nn.Module, state: Named) -> None:
 def within(state: Named) -> Named:
     """The same state under the names that parameters and buffers have in ``Losses``."""
     return {f"model.{name}": value for name, value in state.items()}
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()

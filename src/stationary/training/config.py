@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from stationary._checks import check_finite
+from stationary._checks import check_finite, is_count
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Training:
         steps, momentum_sgd = self.milestones, self.optimizer == "sgd" and self.momentum > 0
         rules = {
             "loss": (self.loss in ("cross_entropy", "mse", "own"), "'cross_entropy', 'mse' or 'own'"),
-            "epochs": (_is_count(self.epochs), "a positive integer"),
+            "epochs": (is_count(self.epochs), "a positive integer"),
             "batch_size": (
-                self.batch_size is None or _is_count(self.batch_size),
+                self.batch_size is None or is_count(self.batch_size),
                 "a positive integer or None, for all",
             ),
             "optimizer": (self.optimizer in ("adam", "adamw", "sgd"), "'adam', 'adamw' or 'sgd'"),
@@ -90,16 +90,12 @@ class Training:
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
             "schedule": (self.schedule in ("steps", "one_cycle"), "'steps' or 'one_cycle'"),
             "warm_up": (0 < self.warm_up < 1, "in (0, 1)"),
-            "milestones": (isinstance(steps, tuple) and all(map(_is_count, steps)), "a tuple such as (150, 225)"),
-            "patience": (self.patience is None or _is_count(self.patience), "a positive integer or None, for no stop"),
+            "milestones": (isinstance(steps, tuple) and all(map(is_count, steps)), "a tuple such as (150, 225)"),
+            "patience": (self.patience is None or is_count(self.patience), "a positive integer or None, for no stop"),
             "validation_fraction": (0 < self.validation_fraction < 1, "in (0, 1)"),
             "precision": (self.precision in ("float32", "bfloat16"), "'float32' or 'bfloat16'"),
-            "seed": (self.seed == 0 or _is_count(self.seed), "an integer, at least 0"),
+            "seed": (self.seed == 0 or is_count(self.seed), "an integer, at least 0"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise ValueError(f"{name} must be {rule}; got {getattr(self, name)!r}")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, OneCycleLR
 
+from stationary._checks import is_count
 from stationary._extras import has_triton
 from stationary.nn.init import seeded
 from stationary.nn.running import device_of
@@ -53,7 +54,8 @@ def train(
     Args:
         build: function without arguments that returns a fresh network from (n, ...) to (n, c). The network is copied,
             so that parts that several networks share, such as an activation given to ``functools.partial``, are trained
-            by each on its own.
+            by each on its own. A module that it returns in eval mode stays in eval mode, so that the BatchNorm of a
+            frozen trunk keeps its statistics; dropout drops in either mode.
         data: two tensors (x, y), or an iterable of batches (x, y) that can be read once for each epoch, such as a
             DataLoader. y are class indices (n,) for the cross entropy, real targets (n, m) for the squared error.
         training: the configuration of the training.
@@ -80,7 +82,7 @@ def train(
     Returns:
         The trained networks, in eval mode, on the device they were trained on.
     """
-    if not _is_count(n_members):
+    if not is_count(n_members):
         raise ValueError(f"n_members must be a positive integer, got {n_members!r}")
     k = n_members if seeds is None else len(seeds)
     if n_members not in (1, k):
@@ -134,7 +136,7 @@ def train_folds(
             f"{len(folds)} folds, {len(seeds)} seeds and {len(observers)} observers"
         )
     path = None if checkpoint is None else Path(checkpoint)
-    parts = _rows_of(folds, training, sample_weight, device)
+    parts = _checked_folds(folds, training, sample_weight, device)
     networks = _built(builds, seeds, parts[0].x.device if parts else device)
     if not any(map(needed, networks)):
         return networks
@@ -247,9 +249,10 @@ def _together(
 def _alike(networks: list[nn.Module]) -> bool:
     """Whether the networks differ in the values of their tensors alone, so that one can stand for all."""
 
-    def form(network: nn.Module) -> tuple[str, dict[str, tuple[torch.Size, torch.dtype]]]:
+    def form(network: nn.Module) -> tuple[str, list[bool], dict[str, tuple[torch.Size, torch.dtype]]]:
         tensors = (*network.named_parameters(), *network.named_buffers())
-        return repr(network), {name: (value.shape, value.dtype) for name, value in tensors}
+        modes = [module.training for module in network.modules()]
+        return repr(network), modes, {name: (value.shape, value.dtype) for name, value in tensors}
 
     first = form(networks[0])
     return all(form(network) == first for network in networks[1:])
@@ -285,7 +288,7 @@ def _watched(
     return members.hold_out(data, training.validation_fraction)
 
 
-def _rows_of(
+def _checked_folds(
     folds: Sequence[Data], training: Training, weight: Tensor | None, device: str | torch.device | None
 ) -> list[Rows] | None:
     """The tensors of each fold, checked; the same object where folds share them. None if they are batches."""
@@ -384,7 +387,3 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
         kind = Adam if training.optimizer == "adam" else AdamW
         return kind(groups, rate, fused=True, capturable=next(iter(parameters.values())).is_cuda)
     return SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

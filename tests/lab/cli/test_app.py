@@ -458,7 +458,7 @@ def test_without_names_choices_leave_out_what_they_do_not_apply_to(run, grid, tm
     options = ("--dataset", "small", "--dataset", "large", "--method", "nn,gp", "--set", "epochs=3")
     result = run("run", *options)
     assert result.exit_code == 0, result.output
-    assert "grid: these are the configurations of paper, since demo has not all that was chosen" in result.output
+    assert "grid: the scale is paper, because demo, the usual one, lacks some of what was chosen" in result.output
     assert "8 done, 0 reused, 0 failed" in result.output and "good" not in result.output
     again = f"--out {tmp_path} --dataset small,large --method nn,gp --set epochs=3"
     assert lines(result)[-1] == f"next: stationary report {again}"
@@ -524,6 +524,12 @@ def test_on_a_terminal_tables_are_drawn(fakes, monkeypatch, tmp_path):
     assert "┃" in screen.getvalue() and "Fig. 0" in screen.getvalue()
 
 
+def test_status_reads_no_arrays(run, fakes, monkeypatch):
+    run("run", "good", "--scale", "smoke")
+    monkeypatch.setattr("numpy.load", lambda *_: pytest.fail("arrays are for run and report to read"))
+    assert "good\tsmoke\t2\t0\t0\t0\t0" in lines(run("status"))
+
+
 def test_status_names_what_is_foreign(run, fakes, tmp_path):
     (tmp_path / "runs" / "good" / "backup").mkdir(parents=True)
     (tmp_path / "runs" / "junk").mkdir()
@@ -553,15 +559,26 @@ def test_report_without_a_scale_takes_what_is_there(run, fakes, tmp_path):
     run("run", "good", "--scale", "paper")
     paper = run("report")
     assert paper.exit_code == 0 and "seeds [5]" in (tmp_path / "report.html").read_text()
-    assert "good: the results of the scale paper, since demo has not what was asked for" in lines(paper)
+    assert "good: the scale is paper, because there are no such results of demo, the usual one" in lines(paper)
     run("run", "good", "--scale", "demo")
-    assert "of the scale" not in run("report").output and "seeds [1, 2]" in (tmp_path / "report.html").read_text()
+    assert "the scale is" not in run("report").output and "seeds [1, 2]" in (tmp_path / "report.html").read_text()
+
+
+def test_report_of_another_scale_names_the_one_that_is_there(run, fakes, tmp_path):
+    run("run", "good", "--scale", "smoke", "--set", "seed=9")
+    run("run", "good", "--scale", "paper")
+    nothing = run("report", "--scale", "smoke")
+    instead = f"stationary report --scale paper --out {tmp_path}"
+    first = f"first: stationary run --scale smoke --out {tmp_path}"
+    assert nothing.exit_code == 1
+    assert f"{tmp_path} has nothing to report of the scale smoke, but of paper: {instead}; or {first}" in lines(nothing)
+    assert "but of" not in run("report", "bad", "--scale", "smoke").output
 
 
 def test_report_without_a_scale_takes_smoke_if_nothing_else_is_there(run, tmp_path):
     run("run", "covariance", "--scale", "smoke")
     report = run("report", "--format", "md")
-    assert report.exit_code == 0 and "covariance: the results of the scale smoke" in report.output
+    assert report.exit_code == 0 and "covariance: the scale is smoke" in report.output
     assert "Monte Carlo over 1,000 units" in (tmp_path / "report.md").read_text()
 
 

@@ -52,6 +52,12 @@ def run(config, device="cpu"):
         raise ValueError("no such number")
     if config.what == "die" or config.what == "die once" and first:
         os.kill(os.getpid(), signal.SIGKILL)
+    if config.what == "tear once" and first:
+        frame = sys._getframe()
+        while "result_queue" not in frame.f_locals:
+            frame = frame.f_back
+        os.write(frame.f_locals["result_queue"]._writer.fileno(), (10**6).to_bytes(4, "big") + b"the rest never comes")
+        os.kill(os.getpid(), signal.SIGKILL)
     if config.what == "interrupt":
         raise KeyboardInterrupt
     if config.what == "object":
@@ -363,6 +369,28 @@ def test_a_process_that_does_not_end_is_not_waited_for(fake, store, monkeypatch)
     while multiprocessing.active_children() and time.monotonic() < until:  # they have been killed: a moment
         time.sleep(0.1)
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_while_it_sends_its_result_is_replaced(fake, store, tmp_path):
+    """The pool waits for the rest of the result and does not notice; Python must not wait for the pool when it ends."""
+    program = f"""
+        from pathlib import Path
+        from stationary.lab.runs import execute
+        from stationary.lab.runs.store import RunStore
+        from fake.config import Config
+        from stationary.lab.experiments.base import Experiment
+        if __name__ == "__main__":
+            execute.ENDING_S = 1.0
+            configs = [Config(0, "tear once", folder={str(tmp_path)!r}), Config(1)]
+            tasks = [execute.Task(Experiment("fake"), config) for config in configs]
+            assert execute.run_missing(tasks, RunStore(Path({str(store.root)!r})), jobs=2).done == 2
+    """
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(program))
+    subprocess.run([sys.executable, str(script)], check=True, timeout=120)
+    for task in (fake(seed=0, what="tear once", folder=str(tmp_path)), fake(seed=1)):
+        assert np.array_equal(noise(store, task), expected(task))
 
 
 def test_processes_give_the_same_results_and_share_the_threads(fake, store, monkeypatch):

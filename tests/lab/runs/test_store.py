@@ -114,6 +114,21 @@ def test_a_damaged_file_is_noticed_or_harmless(store, folder, name):
     assert noticed > 2 * len(content)
 
 
+def test_what_is_finished_is_found_without_reading_arrays(store, folder):
+    content, problems = (folder / "result.npz").read_bytes(), []
+    middle = len(content) // 2
+    (folder / "result.npz").write_bytes(content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :])
+    assert list(store.finished("x", problems.append)) == [folder] and not problems
+    assert problems_of(store)[0] == [], "who reads the arrays notices"
+    for at in range(len(content)):
+        (folder / "result.npz").write_bytes(content[:at])
+        assert not list(store.finished("x", problems.append)), "a file that is cut off is noticed by its end"
+    assert len(problems) == len(content) and "result.npz: cannot be read" in str(problems[0])
+    (folder / "result.npz").write_bytes(content)
+    (folder / "config.json").write_text("{}")
+    assert not list(store.finished("x", problems.append)) and "config.json: is not the config" in str(problems[-1])
+
+
 @pytest.mark.parametrize("name", ["config.json", "environment.json"])
 def test_a_result_without_its_files_is_corrupt(store, folder, name):
     (folder / name).unlink()

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stationary._checks import check_finite
+from stationary._checks import check_finite, is_count
 from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import Categorical, P
+from stationary.predictive import Categorical, P, at_least_float32
 from stationary.training import Build, Data
 from stationary.training.data import Pair
 
@@ -317,10 +317,6 @@ def full_precision(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
-
-
 def _inverse_softplus(value: float) -> Tensor:
     return torch.tensor(value + math.log(-math.expm1(-value)))
 
@@ -370,7 +366,7 @@ def check_settings(nu: float, counts: dict[str, int], jitter: float, lengthscale
     if nu not in NUS:
         raise ValueError(f"nu must be 0.5, 1.5, 2.5 or math.inf (the RBF), got {nu!r}; ExactGP and VGP take any kernel")
     for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not is_count(value):
             raise ValueError(f"{name} must be a positive integer, got {value!r}; leave it out for the default")
     check_finite("jitter", jitter, "1e-4 keeps float32 factorizations from failing")
     if lengthscale is not None:

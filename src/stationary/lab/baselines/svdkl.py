@@ -15,7 +15,6 @@ from stationary.lab.baselines.sparse import (
     RadialKernel,
     SparseMethod,
     SparsePosterior,
-    at_least_float32,
     check_data,
     check_hidden,
     check_settings,
@@ -24,7 +23,7 @@ from stationary.lab.baselines.sparse import (
     relu_trunk,
 )
 from stationary.nn.running import evaluating
-from stationary.predictive import Categorical
+from stationary.predictive import Categorical, at_least_float32
 from stationary.training import Data
 from stationary.training.data import is_pair
 

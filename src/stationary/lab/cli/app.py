@@ -179,12 +179,14 @@ def run(
 def status(names: Names = None, out: Out = Path("out")) -> None:
     """Show how many runs of each experiment and scale are done, running, failed, missing or corrupt, and why.
 
+    It does not read what was computed: run and report check every number that they use.
+
     Example: stationary status
     """
     store, rows, notes = RunStore(out / "runs"), [], []
     for name, experiment in _chosen(names).items():
         problems: list[CorruptRunError] = []
-        readable = {run.folder for run in store.runs(name, problems.append)}
+        readable = set(store.finished(name, problems.append))  # arrays are for run and report to check
         known: set[Path] = set()
         about: dict[Path, str] = {}  # by folder of a run, the note about it
         for scale in Scale:
@@ -267,7 +269,13 @@ def report(
             failed = True
     sections = list(named.values())
     if not sections:
-        warn(f"nothing to report in {out}; first: {_command('run', names, scale, out, choices, settings)}")
+        first = f"first: {_command('run', names, scale, out, choices, settings)}"
+        there = _scales_with_results(names, choices, settings, store) if scale else []
+        if scale and there:
+            has, instead = " and ".join(there), _command("report", names, there[0], out, choices, settings)
+            warn(f"{out} has nothing to report of the scale {scale.value}, but of {has}: {instead}; or {first}")
+        else:
+            warn(f"nothing to report in {out}; {first}")
         raise typer.Exit(1)
     if form is Format.csv:
         records = {name: section for name, section in named.items() if section.records}
@@ -366,7 +374,7 @@ def _selected(
         selected = select(_chosen(names), scale and scale.value, choices, settings or (), strict=bool(names))
     for name, selection in selected.items():
         if not scale and selection.scale != Scale.demo.value:
-            warn(f"{name}: these are the configurations of {selection.scale}, since demo has not all that was chosen")
+            warn(f"{name}: the scale is {selection.scale}, because demo, the usual one, lacks some of what was chosen")
     return selected
 
 
@@ -389,7 +397,7 @@ def _reported(
         others = [_selection_of(name, other, choices, settings) for other in (Scale.demo, Scale.paper, Scale.smoke)]
         found = [one for one in (selection, *filter(None, others)) if _has_results(name, one, store)]
         if found and found[0].scale != Scale.demo.value:
-            say(f"{name}: the results of the scale {found[0].scale}, since demo has not what was asked for")
+            say(f"{name}: the scale is {found[0].scale}, because there are no such results of demo, the usual one")
         selected[name] = (found or [selection])[0]
     return selected
 
@@ -405,6 +413,16 @@ def _selection_of(name: str, scale: Scale, choices: Choices, settings: Sequence[
 def _has_results(name: str, selection: Selection, store: RunStore) -> bool:
     version = EXPERIMENTS[name].config.VERSION
     return any((store.folder(name, version, config) / RESULT).exists() for config in selection.configs)
+
+
+def _scales_with_results(
+    names: Sequence[str] | None, choices: Choices, settings: Sequence[str] | None, store: RunStore
+) -> list[Scale]:
+    def has(name: str, scale: Scale) -> bool:
+        selection = _selection_of(name, scale, choices, settings)
+        return selection is not None and _has_results(name, selection, store)
+
+    return [scale for scale in Scale if any(has(name, scale) for name in _chosen(names))]
 
 
 def _problems(selected: dict[str, Selection], store: RunStore) -> dict[str, str]:

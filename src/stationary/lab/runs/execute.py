@@ -334,7 +334,7 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
                 workers |= set(multiprocessing.active_children()) - others
                 ended = any(not worker.is_alive() for worker in workers)
                 done, _ = wait(futures, ENDING_S, return_when=FIRST_COMPLETED)
-                if ended and not done:  # the pool has not noticed: it waits for a lock that the dead one held
+                if ended and not done:  # the pool has not noticed: it waits for the dead one's result, or lock
                     return left
             finished = [(futures.pop(future), future) for future in done]
     except BaseException:  # stopped by Ctrl-C, or by the caller: do not wait for what is still running
@@ -343,12 +343,16 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
         raise
     finally:
         workers |= set(multiprocessing.active_children()) - others
+        results: Any = pool._result_queue
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:  # one that was killed while it held the queue's lock leaves the others waiting for it
             worker.join(ENDING_S)
             if worker.is_alive():
                 worker.kill()
                 worker.join()
+        # The pool's thread may wait for the rest of a result whose writer was killed, and Python would wait for the
+        # thread when it ends. This is the last writer: now the thread reads the end, and ends too.
+        results._writer.close()
     return left
 
 

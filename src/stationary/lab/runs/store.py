@@ -18,13 +18,15 @@ from functools import partial
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, TypeVar
+from zipfile import is_zipfile
 
 import numpy as np
 
 from stationary._files import write_atomically, write_text
 
 State = Literal["done", "running", "failed", "missing", "corrupt"]
+T = TypeVar("T")
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]  # what a run computes, by name
 
 FILES = CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.npz"
@@ -199,6 +201,18 @@ class RunStore:
             on_problem: function that is called with the error for anything that is corrupt, or no run at all; the
                 iteration goes on.
         """
+        return self._found(experiment, on_problem, _read)
+
+    def finished(self, experiment: str, on_problem: Callable[[CorruptRunError], object]) -> Iterator[Path]:
+        """Yield the folder of every run that ``runs`` yields, and of runs whose damage only their arrays would show.
+
+        The arrays are not read, which is fast. The arguments are those of ``runs``.
+        """
+        return self._found(experiment, on_problem, _whole)
+
+    def _found(
+        self, experiment: str, on_problem: Callable[[CorruptRunError], object], read: Callable[[Path], T]
+    ) -> Iterator[T]:
         for folder in sorted((self.root / experiment).glob("[!.]*")):
             if not folder.is_dir() or not re.fullmatch("[0-9a-f]{16}", folder.name):
                 on_problem(CorruptRunError(folder, "is not the folder of a run; left alone"))
@@ -208,7 +222,7 @@ class RunStore:
                     on_problem(CorruptRunError(path, "is not a file of a run; left alone"))
             if (folder / RESULT).exists():
                 try:
-                    yield _read(folder)
+                    yield read(folder)
                 except CorruptRunError as problem:
                     on_problem(problem)
 
@@ -224,7 +238,7 @@ def state_of(folder: Path, readable: Container[Path]) -> State:
 
     Args:
         folder: the folder of the run.
-        readable: the folders of all finished runs that could be read, those of the runs that ``RunStore.runs`` yields.
+        readable: the folders of all finished runs that are not corrupt, as ``RunStore.finished`` yields them.
     """
     if folder in readable:
         return "done"
@@ -264,24 +278,36 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _read(folder: Path) -> Run:
-    contents: dict[str, Any] = {}
-    for name in FILES:
-        path = folder / name
-        if not path.is_file():
-            raise CorruptRunError(path, "is missing")
-        content = path.read_bytes()
-        try:
-            contents[name] = _parse_arrays(content) if name == RESULT else json.loads(content)
-        except Exception as error:  # which error damaged bytes raise depends on the damage
-            raise CorruptRunError(path, f"cannot be read ({type(error).__name__}: {error})") from error
+    return Run(folder, **_about(folder), arrays=_parsed(folder / RESULT, _parse_arrays))
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """Return all that is stored of a finished run but its arrays, after a look at whether their file is whole."""
+    named, environment = (_parsed(folder / name, json.loads) for name in (CONFIG, ENVIRONMENT))
     try:
-        named = {key: contents[CONFIG][key] for key in ("experiment", "version", "config")}
+        named = {key: named[key] for key in ("experiment", "version", "config")}
         right = (folder.parent.name, folder.name) == (named["experiment"], _digest(**named))
     except (KeyError, TypeError):
         right = False
     if not right:
         raise CorruptRunError(folder / CONFIG, "is not the configuration that its folder is named after")
-    return Run(folder, **named, environment=contents[ENVIRONMENT], arrays=contents[RESULT])
+    if not is_zipfile(folder / RESULT):  # it looks at the end of the file alone
+        raise CorruptRunError(folder / RESULT, "cannot be read (it is no whole archive)")
+    return named | {"environment": environment}
+
+
+def _whole(folder: Path) -> Path:
+    _about(folder)
+    return folder
+
+
+def _parsed(path: Path, parse: Callable[[bytes], Any]) -> Any:
+    if not path.is_file():
+        raise CorruptRunError(path, "is missing")
+    try:
+        return parse(path.read_bytes())
+    except Exception as error:  # which error damaged bytes raise depends on the damage
+        raise CorruptRunError(path, f"cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _parse_arrays(content: bytes) -> Arrays:
