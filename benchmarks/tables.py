@@ -21,7 +21,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from io import StringIO
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -72,9 +71,7 @@ def tables(keel: Path | None, uci: Path | None) -> Iterator[Table]:
 
 def read_keel(path: Path) -> tuple[Array, Array]:
     """Inputs, with a column for each value of what is nominal, and classes."""
-    lines = path.read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if line.lower().startswith("@data"))
-    table = pd.read_csv(StringIO("\n".join(lines[start + 1 :])), header=None, skipinitialspace=True, na_values="?").dropna()
+    table = pd.read_csv(path, header=None, skipinitialspace=True, na_values="?").dropna()
     labels = pd.factorize(table.iloc[:, -1].astype(str).str.strip(), sort=True)[0]
     return pd.get_dummies(table.iloc[:, :-1]).to_numpy(float), labels
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from stationary.inference.infinite_width._basis import Passes
 from stationary.inference.infinite_width._sums import Total
 
-TOLERANCE = 1e-10  # of the gradient's norm, relative to that at W = 0 where that is above 1
+TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
 
 
@@ -186,10 +186,10 @@ class _Problem:
         half = mean.square().sum() / (2 * task.variance)
         return float(loss + half), slope + mean / task.variance, outer + prior
 
-    def times_curvature(self, mean: Tensor, direction: Tensor) -> Tensor:
-        product = torch.zeros_like(mean)
-        for rows, phi in self.task.passes:
-            z, shrink = self.outputs(rows, phi, mean), self.shrink[rows]
+    def times_curvature(self, outputs: list[Tensor], direction: Tensor) -> Tensor:
+        product = torch.zeros_like(direction)
+        for (rows, phi), z in zip(self.task.passes, outputs, strict=True):
+            shrink = self.shrink[rows]
             curved = self.likelihood.curved(z, shrink * (phi @ direction))
             product += phi.mT @ (self.task.weight[rows, None] * shrink * curved)
         return self.task.total(product) + direction / self.task.variance
@@ -198,12 +198,13 @@ class _Problem:
         """- curvature^-1 gradient, exactly for several labels, else by conjugate gradients with H in front."""
         if self.task.several:
             return -torch.cholesky_solve(gradient.mT[..., None], roots)[..., 0].mT
+        outputs = [self.outputs(rows, phi, mean) for rows, phi in self.task.passes]
         solution, residual = torch.zeros_like(gradient), -gradient
         step = preconditioned = torch.cholesky_solve(residual, roots[0])
         product = (residual * preconditioned).sum()
         first = product
         for _ in range(INNER):
-            curved = self.times_curvature(mean, step)
+            curved = self.times_curvature(outputs, step)
             length = product / (step * curved).sum()
             solution = solution + length * step
             residual = residual - length * curved

@@ -16,9 +16,9 @@ from stationary.inference.infinite_width._sums import alone
 
 VARIANCE = 10.0  # where the search for the variance starts
 STEPS = (1.0, 0.5)  # of the search, in powers of 2 for the length-scale and of 10 for the variance
-REACH = 6.0  # farthest that it goes from the start, in the same powers
+REACH = 6.0, 3.0  # farthest that it goes from the start, in the same powers
 ROUGH = 1e-3  # tolerance of a fit within the search
-COLDEST, HOTTEST = 1e-3, 1.0  # temperatures
+COLDEST, HOTTEST = 0.01, 1.0  # temperatures
 PAIRS = 1000  # rows between which distances are measured
 FOLDS = 5
 INDUCING, COLUMN_INDUCING, COLUMN_ROWS = 500, 250, 2000  # at most: inducing inputs; those and rows for columns
@@ -107,7 +107,7 @@ def _descend(place: Place, ways: list[tuple[int, int]], steps: Sequence[float], 
             for di, dj in ways:
                 while True:
                     new = place[0] + step * di, place[1] + step / 2 * dj
-                    if max(map(abs, new)) > REACH or loss(new) >= loss(place) - 1e-6 * abs(loss(place)):
+                    if abs(new[0]) > REACH[0] or abs(new[1]) > REACH[1] or loss(new) >= loss(place) - 1e-6 * abs(loss(place)):
                         break
                     place, moved = new, True
     return place
