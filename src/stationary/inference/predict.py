@@ -69,7 +69,6 @@ def predict(
         )
     else:
         posterior = model
-    if family is None:
-        family = getattr(posterior, "family", Categorical)
+    kind: type[Any] = getattr(posterior, "family", Categorical) if family is None else family
     parts = batches(x, batch_size, device_of(posterior.networks[0]))
-    return family.cat([posterior.predict(part, family, keep_samples=keep_samples) for part, _ in parts])
+    return kind.cat([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])

@@ -57,7 +57,7 @@ class Bernoulli(Predictive):
 
     @classmethod
     def from_gaussian(cls, mean: Tensor, variance: Tensor) -> "Bernoulli":
-        """The prediction of Gaussian outputs with this mean (n, c) and variance (n, c), by one-dimensional integrals."""
+        """The prediction of Gaussian outputs with this mean (n, c) and variance (n, c), by integrals (``logistic``)."""
         expected = logistic.of_gaussian(mean.flatten(), variance.flatten())
         probs, entropy = (values.view_as(mean).to(mean.dtype) for values in (expected.probability, expected.entropy))
         return cls(probs, entropy, mean, variance)

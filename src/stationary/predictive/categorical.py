@@ -149,7 +149,7 @@ class Categorical(Predictive):
 
     @classmethod
     def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
-        """The prediction of independent Gaussian outputs with this mean (n, c) and one variance for all classes (n,)."""
+        """The prediction of independent Gaussian outputs with mean (n, c) and one variance for all classes (n,)."""
         spread = variance[:, None].expand_as(mean)
         if mean.shape[-1] == 2:
             return cls.from_logistic(logistic.of_gaussian(mean[:, 1] - mean[:, 0], 2 * variance), mean, spread)

@@ -59,7 +59,10 @@ def brute_force(problem, u, several=False):
         shares = (p * (1 - p)).T
     else:
         shares = (1 - z.softmax(1).square().sum(1))[None]
-    H = [eye + sum(problem.weight[i] * a[i] ** 2 * share[i] * phi[i].outer(phi[i]) for i in range(len(phi))) for share in shares]
+    H = [
+        eye + sum(problem.weight[i] * a[i] ** 2 * share[i] * phi[i].outer(phi[i]) for i in range(len(phi)))
+        for share in shares
+    ]
     return w.view(phi.shape[1], -1), torch.stack(H)
 
 
@@ -114,7 +117,9 @@ def test_two_classes_are_those_of_a_gaussian_process_classifier(kernel, theirs):
 @pytest.mark.parametrize("c", [2, 3, 10])
 def test_probabilities_are_those_of_samples(c):
     u, y = data(c=c, n=100)
-    posterior = st.InfiniteWidth(lengthscale=1.0, variance=9.0, temperature=0.5).posterior(nn.Linear(2, c).double(), (u, y))
+    posterior = st.InfiniteWidth(lengthscale=1.0, variance=9.0, temperature=0.5).posterior(
+        nn.Linear(2, c).double(), (u, y)
+    )
     x = 2 * torch.randn(20, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     pred = st.predict(posterior, x)
     mean, variance = posterior.moments(x)

@@ -69,7 +69,9 @@ def test_features_of_a_head_are_what_enters_it():
 
 
 def test_a_name_that_is_no_module_is_an_error():
-    with pytest.raises(ValueError, match="features must be the name of a module .* got 'nothing', and the network has body"):
+    with pytest.raises(
+        ValueError, match=r"features must be the name of a module .* got 'nothing', and the network has body"
+    ):
         replace(GIVEN, features="nothing").posterior(network(), (X, LABELS))
 
 
@@ -102,9 +104,7 @@ def test_a_file_may_hold_the_features(tmp_path):
     model = network().eval()
     posterior = replace(GIVEN, store=tmp_path / "features").posterior(model, (X, LABELS))
     assert (tmp_path / "features").stat().st_size == 200 * 8 * 4
-    torch.testing.assert_close(
-        st.predict(posterior, X).probs, st.predict(GIVEN.posterior(model, (X, LABELS)), X).probs
-    )
+    torch.testing.assert_close(st.predict(posterior, X).probs, st.predict(GIVEN.posterior(model, (X, LABELS)), X).probs)
 
 
 # The trunk must stay the same
@@ -298,7 +298,10 @@ def test_saved_and_loaded(tmp_path, kind):
     y = {"classes": LABELS, "labels": torch.stack([LABELS, 1 - LABELS], 1).clamp(0, 1), "values": VALUES}[kind]
     model = network(3 if kind == "classes" else 2).eval()
     posterior = GIVEN.posterior(model, (X, y), validation=None)
-    small, whole = posterior.save(tmp_path / "small.safetensors", rows=False), posterior.save(tmp_path / "a.safetensors")
+    small, whole = (
+        posterior.save(tmp_path / "small.safetensors", rows=False),
+        posterior.save(tmp_path / "a.safetensors"),
+    )
     assert small.stat().st_size < whole.stat().st_size
     expected = st.predict(posterior, X)
     for path in (small, whole):
@@ -333,9 +336,9 @@ def test_saved_and_loaded(tmp_path, kind):
         (lambda: (X, LABELS[:7]), "as many inputs as targets, got 200 and 7"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:InfiniteWidth chooses")
 def test_bad_data(data, message):
-    with pytest.raises(ValueError, match=message), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with pytest.raises(ValueError, match=message):
         st.InfiniteWidth(n_inducing=20).posterior(network().eval(), data())
 
 
@@ -379,5 +382,5 @@ def test_samples_are_refused():
 
 
 def test_a_distributed_fit_without_processes():
-    with pytest.raises(ValueError, match="distributed=True needs torch.distributed"):
+    with pytest.raises(ValueError, match=r"distributed=True needs torch\.distributed"):
         replace(GIVEN, distributed=True).posterior(nn.Linear(4, 3), (X, LABELS))

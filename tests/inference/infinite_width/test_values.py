@@ -33,7 +33,11 @@ def exact(x, y, new, nu, lengthscale, variance, noise):
     model.covar_module.outputscale = variance
     model.likelihood.noise = noise
     model.eval()
-    with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False), gpytorch.settings.fast_pred_var(False):
+    with (
+        torch.no_grad(),
+        gpytorch.settings.fast_computations(False, False, False),
+        gpytorch.settings.fast_pred_var(False),
+    ):
         result = model(new)
         return result.mean, result.variance
 
@@ -99,7 +103,7 @@ def test_rows_of_weight_two_count_as_two():
 
 
 def test_the_numbers_come_out_of_the_data():
-    """A function drawn from the prior: its length-scale, variance and noise are found again, with their rough errors."""
+    """A function drawn from the prior: its length-scale, variance and noise are found again, roughly."""
     generator = torch.Generator().manual_seed(2)
     x = 4 * torch.rand(400, 1, generator=generator, dtype=torch.float64)
     K = 4 * gram("matern52", x / 0.5, x / 0.5) + 1e-10 * torch.eye(400)

@@ -6,8 +6,8 @@ With a_i = (1 + pi r_i / 8)^(-1/2), where r_i is the prior variance that the ind
     H = I / s^2 + sum_i a_i^2 (1 - sum_c p_ic^2) phi_i phi_i^T,
 
 and the outputs at x have mean b + W^T phi and, for every class, variance phi^T H^-1 phi + s^2 (1 - |phi|^2). For two
-classes H is the exact curvature along the difference of the outputs; for more it bounds the curvature from above. Labels
-that may hold at the same time have sigmoids instead, and each has the exact curvature of its own.
+classes H is the exact curvature along the difference of the outputs; for more it bounds the curvature from above.
+Labels that may hold at the same time have sigmoids instead, and each has the exact curvature of its own.
 """
 
 import math

@@ -98,7 +98,9 @@ Place: TypeAlias = tuple[float, float]
 Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None], tuple[float, float]]
 
 
-def _descend(place: Place, ways: list[tuple[int, int]], steps: Sequence[float], loss: Callable[[Place], float]) -> Place:
+def _descend(
+    place: Place, ways: list[tuple[int, int]], steps: Sequence[float], loss: Callable[[Place], float]
+) -> Place:
     """The place that no step in one of the ways improves, with ever smaller steps."""
     for step in steps:
         moved = bool(ways)
@@ -107,7 +109,11 @@ def _descend(place: Place, ways: list[tuple[int, int]], steps: Sequence[float], 
             for di, dj in ways:
                 while True:
                     new = place[0] + step * di, place[1] + step / 2 * dj
-                    if abs(new[0]) > REACH[0] or abs(new[1]) > REACH[1] or loss(new) >= loss(place) - 1e-6 * abs(loss(place)):
+                    if (
+                        abs(new[0]) > REACH[0]
+                        or abs(new[1]) > REACH[1]
+                        or loss(new) >= loss(place) - 1e-6 * abs(loss(place))
+                    ):
                         break
                     place, moved = new, True
     return place
@@ -146,9 +152,14 @@ class _Tries:
             self.found[i, j, judge] = Found(scale, variance, temperature, loss)
             self.verbose(
                 f"length-scale {_typical(scale):.4g}, variance {variance:.4g}, temperature {temperature:.3g}: "
-                f"{LOSSES[judge]} {loss:.5f}"
+                f"{self._name(judge)} {loss:.5f}"
             )
         return self.found[i, j, judge]
+
+    def _name(self, judge: Judge) -> str:
+        if judge is _in_folds:
+            return "NLPD in folds"
+        return "-evidence per row" if self.sample.validation is None else "NLPD"
 
 
 def typical_distance(u: Tensor) -> Tensor:
@@ -198,9 +209,6 @@ def _in_folds(
     return _best(mean, variance, sample.offset, y, weight, temperature)
 
 
-LOSSES: dict[Judge, str] = {_judged: "loss", _in_folds: "NLPD in folds"}
-
-
 def _best(
     mean: Tensor, variance: Tensor, offset: Tensor, y: Tensor, weight: Tensor | None, temperature: float | None
 ) -> tuple[float, float]:
@@ -234,7 +242,7 @@ def _by_regression(sample: Sample, start: Tensor, verbose: Callable[[str], objec
     y = y - (sample.weight @ y) / sample.weight.sum()
     y = y[:, (y != 0).any(0)]
     begin = start.expand(sample.u.shape[1]).clone()
-    rows = tuple(part[: COLUMN_ROWS] for part in (sample.u, y, sample.weight))
+    rows = tuple(part[:COLUMN_ROWS] for part in (sample.u, y, sample.weight))
     few = sample.inducing[:: -(-len(sample.inducing) // COLUMN_INDUCING)]
     found = _values.choose(sample.kernel, few, rows, None, begin, shared=True, verbose=verbose)  # type: ignore[arg-type]
     return found.lengthscale
@@ -242,5 +250,3 @@ def _by_regression(sample: Sample, start: Tensor, verbose: Callable[[str], objec
 
 def _typical(lengthscale: Tensor) -> float:
     return float(lengthscale.log().mean().exp())
-
-

@@ -80,8 +80,9 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
     else:
         module = network.get_submodule(place.name)
         if place.side == "input":
-            note = lambda _, args, kwargs: found.append((*args, *kwargs.values())[0])
-            handle = module.register_forward_pre_hook(note, with_kwargs=True)
+            handle = module.register_forward_pre_hook(
+                lambda _, args, kwargs: found.append((*args, *kwargs.values())[0]), with_kwargs=True
+            )
         else:
             handle = module.register_forward_hook(lambda _, args, output: found.append(output))
         try:

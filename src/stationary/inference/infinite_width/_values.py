@@ -4,7 +4,9 @@ With G = sum_i w_i phi_i phi_i^T and b = sum_i w_i phi_i y_i, an output of prior
 
     W = (G + n / s^2 I)^-1 b,    Cov W = n (G + n / s^2 I)^-1,
 
-and the collapsed bound of Titsias (2009) on its log evidence is log N(y | 0, s^2 Phi Phi^T + n I) - sum_i w_i r_i / (2 n).
+and the collapsed bound of Titsias (2009) on its log evidence is
+
+    log N(y | 0, s^2 Phi Phi^T + n I) - sum_i w_i r_i / (2 n).
 """
 
 import math
@@ -150,9 +152,11 @@ def choose(
         scaled = inducing / chosen.lengthscale
         eye = torch.eye(len(inducing)).to(inducing)
         factor = torch.linalg.cholesky(gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye)
-        features = lambda at: torch.linalg.solve_triangular(
-            factor, gram(kernel, scaled, at / chosen.lengthscale), upper=False
-        ).mT
+
+        def features(at: Tensor) -> Tensor:
+            similarity = gram(kernel, scaled, at / chosen.lengthscale)
+            return torch.linalg.solve_triangular(factor, similarity, upper=False).mT
+
         if validation is None:
             return -collapsed_bound(features(u), y, weight, chosen.variance, chosen.noise) / weight.sum()
         new, new_y = validation
@@ -164,7 +168,7 @@ def choose(
             with torch.enable_grad():
                 value = loss(at)
                 value.backward()
-        except torch.linalg.LinAlgError:
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             return 1e10, np.zeros_like(theta)
         slope = at.grad
         if slope is None or not value.isfinite() or not slope.isfinite().all():

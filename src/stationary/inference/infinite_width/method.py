@@ -19,6 +19,7 @@ from stationary.inference.infinite_width._geometry import GEOMETRIES, Geometry
 from stationary.inference.infinite_width._sums import Total, alone, gathered, over_processes
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, has_trunk
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd
+from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 from stationary.theory.isotropic import KERNELS
 from stationary.training import Data
@@ -108,9 +109,10 @@ class InfiniteWidth(Method):
                 raise ValueError(f"{name} must be a positive integer, got {getattr(self, name)!r}")
 
     def trains(self, network: nn.Module) -> bool:
-        linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
-        owners = [module for module in network.modules() if module is not network and _owns_all(module, network)]
-        return bool(list(network.parameters())) and not (len(linear) == 1 or (owners and _is_readout(owners[0])))
+        """Whether there is anything in front of the network's only head or linear layer: the rest is not used."""
+        readouts: list[Any] = [m for m in network.modules() if isinstance(m, nn.Linear) or is_head(m)]
+        every = len(list(network.parameters()))
+        return all(len(list(module.parameters())) < every for module in readouts)
 
     def posterior(
         self,
@@ -147,17 +149,6 @@ class InfiniteWidth(Method):
         return _Fit(self, network, place, rows, held).posterior()
 
 
-def _owns_all(module: nn.Module, network: nn.Module) -> bool:
-    own = {id(p) for p in module.parameters()}
-    return bool(own) and all(id(p) in own for p in network.parameters())
-
-
-def _is_readout(module: nn.Module) -> bool:
-    from stationary.nn.restored_prior import is_head
-
-    return is_head(module)
-
-
 class _Fit:
     """One fit, from rows to a posterior."""
 
@@ -190,8 +181,17 @@ class _Fit:
         numbers = self._numbers(family, rows, geometry, inducing, n_outputs)
         basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
         return InfiniteWidthPosterior.fitted(
-            method, self.network, self.place, Fingerprint.of(self.network, self.place), geometry, basis, numbers,
-            family, rows, None if self.held is None else self._used(self.held).marks, self.total,
+            method,
+            self.network,
+            self.place,
+            Fingerprint.of(self.network, self.place),
+            geometry,
+            basis,
+            numbers,
+            family,
+            rows,
+            None if self.held is None else self._used(self.held).marks,
+            self.total,
         )
 
     def _width(self) -> int | None:
@@ -199,7 +199,8 @@ class _Fit:
         readout = self.place.readout(self.network)
         if readout is None:
             return None
-        return int(getattr(readout, "out_features", None) or readout.output.out_features)  # type: ignore[union-attr]
+        linear = readout.output if is_head(readout) else readout
+        return linear.out_features if isinstance(linear, nn.Linear) else None
 
     def _class_weights(self, y: Tensor, n_outputs: int) -> Tensor:
         weights = self.method.class_weight
@@ -255,7 +256,9 @@ class _Fit:
             return self._numbers_of_values(rows, some, u, inducing, validation, per_column, say)
         offset = self._offset(rows, n_outputs, family)
         if None not in (method.lengthscale, method.variance, method.temperature):
-            return Numbers(_number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset)
+            return Numbers(
+                _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
+            )
         few = inducing[:: -(-len(inducing) // _search.INDUCING)]
         sample = _search.Sample(method.kernel, few, u, some.y, some.weight, offset, validation)
         fixed = method.lengthscale, method.variance, method.temperature
@@ -265,9 +268,13 @@ class _Fit:
             basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
             passes = Passes(basis, lambda each: u[each], len(u), method.memory)
             task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone)
-            mean, variance = _search.outputs(basis, _classes.solve(task, None, _search.ROUGH), validation[0], task.variance)
-            nlpd = lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
-            numbers = replace(numbers, temperature=math.exp(_search.least(nlpd)[0]))
+            mean, variance = _search.outputs(
+                basis, _classes.solve(task, None, _search.ROUGH), validation[0], task.variance
+            )
+            log_temperature, _ = _search.least(
+                lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
+            )
+            numbers = replace(numbers, temperature=math.exp(log_temperature))
         say(
             f"chosen: length-scale {found.lengthscale.log().mean().exp():.4g}, variance {found.variance:.4g}, "
             f"temperature {numbers.temperature:.3g}"

@@ -206,8 +206,17 @@ class InfiniteWidthPosterior:
         basis = self.basis.extended(u[chosen]) if len(chosen) else self.basis
         start = torch.cat([mean, mean.new_zeros(len(chosen), mean.shape[1])])  # the old features stay what they were
         return InfiniteWidthPosterior.fitted(
-            self.method, network, self.place, self.fingerprint, self.geometry, basis, numbers, self.family, rows,
-            self.validation_rows, start=None if self.family is Gaussian else start,
+            self.method,
+            network,
+            self.place,
+            self.fingerprint,
+            self.geometry,
+            basis,
+            numbers,
+            self.family,
+            rows,
+            self.validation_rows,
+            start=None if self.family is Gaussian else start,
         )
 
     def _with_classes(self, y: Tensor) -> tuple[Numbers, Tensor, Tensor]:

@@ -15,8 +15,8 @@ from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
 from stationary.lab.experiments.radar.config import Averaged, Config
-from stationary.lab.models.radar_cnn import RadarCNN
 from stationary.lab.experiments.scores import SCORES
+from stationary.lab.models.radar_cnn import RadarCNN
 from stationary.lab.runs.store import Arrays
 from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
