@@ -346,7 +346,7 @@ def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any
         raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")
     if width is not None and width < 2:
         raise ValueError(
-            f"{name} with class indices needs a network with two outputs or more, got {width}; for a regression pass "
+            f"{name} with class indices needs a network of two classes or more, got {width} class; for a regression pass "
             "y.float()"
         )
     y, least, largest = y.long(), int(y.min()), int(y.max())
