@@ -263,7 +263,8 @@ class StationaryClassifier(ClassifierMixin, _Network):
             X: (n, d) inputs.
             measure: name of the measure: "entropy" of the probabilities, in [0, log c]; "mutual_information", the part
                 of the entropy that more data could remove; "std", the standard deviation of the outputs;
-                "max_probability", 1 - the largest probability; "energy", -logsumexp of the outputs.
+                "variance", their variance; "max_probability", 1 - the largest probability; "energy", -logsumexp of
+                the outputs.
         """
         if measure not in SCORES:
             raise ValueError(f"measure must be one of {', '.join(SCORES)}; got {measure!r}")

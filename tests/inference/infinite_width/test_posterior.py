@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
 from stationary.inference.infinite_width import method as method_module
-from stationary.inference.infinite_width.posterior import load
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(200, 4, generator=GENERATOR)
@@ -305,18 +304,18 @@ def test_saved_and_loaded(tmp_path, kind):
     assert small.stat().st_size < whole.stat().st_size
     expected = st.predict(posterior, X)
     for path in (small, whole):
-        again = load(path, model)
+        again = st.InfiniteWidth.load(path, model)
         pred = st.predict(again, X)
         assert all(torch.equal(value, pred.tensors()[name]) for name, value in expected.tensors().items())
         assert again.method == replace(GIVEN)
     assert again.update((X[:5], y[:5])).basis.size >= posterior.basis.size
     with pytest.raises(ValueError, match="update needs the training rows"):
-        load(small, model).update((X, y))
+        st.InfiniteWidth.load(small, model).update((X, y))
     other = network(3)
     with torch.no_grad():
         other.body[0].weight += 1
     with pytest.raises(ValueError, match="the trunk must be the one"):
-        load(whole, other)
+        st.InfiniteWidth.load(whole, other)
 
 
 # Mistakes

@@ -18,7 +18,7 @@ from stationary.inference.infinite_width._basis import Basis, Passes
 from stationary.inference.infinite_width._geometry import GEOMETRIES, Geometry
 from stationary.inference.infinite_width._sums import Total, alone, gathered, over_processes
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, has_trunk
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd, load
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 from stationary.theory.isotropic import KERNELS
@@ -147,6 +147,17 @@ class InfiniteWidth(Method):
         if validation is not None:
             held, _ = collect(network, place, validation, name="validation", marked=True, **read)  # type: ignore[arg-type]
         return _Fit(self, network, place, rows, held).posterior()
+
+    @staticmethod
+    def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
+        """The posterior that ``InfiniteWidthPosterior.save`` wrote, on the network that it was made of.
+
+        Args:
+            path: path of the file.
+            network: the trained network; it is an error if its trunk is not the one that the posterior was made of.
+            features: the function that gives the features, where the posterior was made with one.
+        """
+        return load(path, network, features)
 
 
 class _Fit:
