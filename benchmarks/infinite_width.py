@@ -47,7 +47,7 @@ class Block(nn.Module):
         return (y + self.around(x)).relu()
 
 
-def resnet18(classes: int) -> nn.Module:
+def resnet18(classes: int) -> nn.Sequential:
     """ResNet-18 for images of 32 x 32 pixels (He et al., 2016)."""
     widths = (64, 64, 128, 128, 256, 256, 512, 512)
     blocks = [Block(a, b, 1 if a == b else 2) for a, b in zip((64, *widths), widths, strict=False)]

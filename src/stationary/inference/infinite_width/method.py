@@ -357,8 +357,8 @@ def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any
         raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")
     if width is not None and width < 2:
         raise ValueError(
-            f"{name} with class indices needs a network of two classes or more, got {width} class; for a regression pass "
-            "y.float()"
+            f"{name} with class indices needs a network of two classes or more, got {width} class; for a regression "
+            "pass y.float()"
         )
     y, least, largest = y.long(), int(y.min()), int(y.max())
     if least < 0 or (width is not None and largest >= width):
