@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
 from stationary.inference.infinite_width import method as method_module
+from stationary.theory.isotropic import matern52
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(200, 4, generator=GENERATOR)
@@ -358,6 +359,15 @@ def test_few_rows_repeated_rows_and_features_of_zero():
         assert posterior.basis.size <= 6
         pred = st.predict(posterior, torch.cat([x, torch.tensor([[3e38, -3e38, 0, 1.0]])]))
         assert pred.probs.isfinite().all() and pred.mutual_information().isfinite().all()
+
+
+def test_a_feature_vector_of_zero_does_not_blur_the_others():
+    x = torch.cat([X, torch.zeros(1, 4)])
+    posterior = replace(GIVEN, geometry="polar", n_inducing=201).posterior(
+        nn.Linear(4, 3), (x, torch.zeros(201).long())
+    )
+    z = posterior.basis.inducing
+    torch.testing.assert_close(posterior.basis.similarity(z), matern52(torch.cdist(z, z)), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
