@@ -30,6 +30,8 @@ class SpectralBound(nn.Module):
         n_power_iterations: number of power iterations at every use.
     """
 
+    bound: float
+    n_power_iterations: int
     left: Tensor
     right: Tensor
 

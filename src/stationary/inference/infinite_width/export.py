@@ -41,6 +41,8 @@ class LimitHead(nn.Module):
     has a condition of 1e8, 2e-10 of a standard deviation instead of 3e-7.
     """
 
+    kernel: str
+    geometry: str
     inducing: Tensor
     lengthscale: Tensor
     shift: Tensor
@@ -93,6 +95,11 @@ class LimitNetwork(nn.Module):
         place: where the features are.
         head: the head.
     """
+
+    network: nn.Module
+    place: Place
+    head: LimitHead
+    reader: nn.Module | None
 
     def __init__(self, network: nn.Module, place: Place, head: LimitHead) -> None:
         super().__init__()
