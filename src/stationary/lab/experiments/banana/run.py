@@ -1,4 +1,4 @@
-"""Variational Gaussian processes, networks and their limit of infinite width, and what they believe on a grid and on circles around the data."""
+"""Gaussian processes, networks and infinite width, and what they believe on a grid and on circles around the data."""
 
 import math
 from functools import partial

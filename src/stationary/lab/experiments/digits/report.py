@@ -53,8 +53,8 @@ def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
         "AUROC mutual information",
     )
     caption = (
-        "Known classes: accuracy and NLPD. Unknown: the paper's modified NLPD, and the area under the ROC curve. Infinite "
-        "width has trunks that saw four fifths of the training images; the others chose its numbers."
+        "Known classes: accuracy and NLPD. Unknown: the paper's modified NLPD, and the area under the ROC curve. "
+        "Infinite width has trunks that saw four fifths of the training images; the others chose its numbers."
     )
     return (Table(caption, columns, tuple(rows)),)
 

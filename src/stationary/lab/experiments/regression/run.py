@@ -1,4 +1,4 @@
-"""Training of exact Gaussian processes, networks and their limit of infinite width, and their functions on an interval."""
+"""Training of exact Gaussian processes, networks and infinite width, and their functions on an interval."""
 
 from functools import partial
 from typing import Any
