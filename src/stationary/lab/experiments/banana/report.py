@@ -120,7 +120,8 @@ def _maps(found: ByModel, name: str, top: float) -> Figure:
             if key in found:
                 config, arrays = found[key]
                 _map(ax, arrays[name], top, config, arrays)
-                ax.set_title(_label(key).replace(", Matérn", "\nMatérn"), fontsize="small")
+                title = _label(key).replace(", Matérn", "\nMatérn") if key in limits else _label(key)
+                ax.set_title(title, fontsize="small")
         for ax in row:
             ax.set_axis_off()
     return figure

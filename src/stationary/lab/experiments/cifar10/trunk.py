@@ -186,7 +186,7 @@ def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def is_held_out(y: Tensor) -> Tensor:
-    """Say of each training image, by the classes (n,) of all in their order, whether it is in the last tenth of its own."""
+    """Say of each image, by the classes (n,) of all in their order, whether it is among the last tenth of its class."""
     held = torch.zeros_like(y, dtype=torch.bool)
     for label in y.unique():
         rows = (y == label).nonzero()[:, 0]

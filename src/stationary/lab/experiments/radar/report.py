@@ -41,7 +41,8 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         },
         captions={
             "radar-entropy": "Predictive entropy, by MC dropout but for infinite width, first seed: known emitters, "
-            "unknown ones that are similar to them, and unknown ones that are different. The axis ends at the entropy of a guess.",
+            "unknown ones that are similar to them, and unknown ones that are different. The axis ends at the entropy "
+            "of a guess.",
             "radar-examples": "One sample of each group: its first pulses, and what each network says about it, with "
             "the five most probable emitters. H is the entropy, MI the mutual information.",
             "radar-noise": "Accuracy and NLPD on known emitters by noise level, mean over seeds; at level 10 half the "
