@@ -44,8 +44,12 @@ def table(estimator, n=120, seed=0):
     return make_friedman2(n, random_state=seed)
 
 
+WIDE = {"hidden_layer_sizes": (), "method": st.InfiniteWidth(n_inducing=40)}
+
+
 @parametrize_with_checks(
-    [estimator(hidden_layer_sizes=(16,), max_iter=30) for estimator in BOTH],
+    [estimator(hidden_layer_sizes=(16,), max_iter=30) for estimator in BOTH]
+    + [estimator(**WIDE) for estimator in BOTH],
     expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
 )
 def test_scikit_learn(estimator, check):
@@ -114,6 +118,38 @@ def test_the_same_random_state_gives_the_same_fit(estimator):
     before = torch.get_rng_state()
     assert not np.array_equal(fit(None), fit(None))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+# Infinite width
+
+
+def sine_with_a_gap():
+    random = np.random.RandomState(0)
+    x = random.uniform(-3, 3, 100)
+    x = x[np.abs(x) > 0.8][:, None]
+    return x, np.sin(2 * x[:, 0]) + 0.1 * random.randn(len(x))
+
+
+def test_infinite_width_is_unsure_in_a_gap_and_knows_its_noise():
+    x, y = sine_with_a_gap()
+    model = StationaryRegressor((), method=st.InfiniteWidth()).fit(x, y)
+    _, std = model.predict(np.array([[0.0], [1.5], [20.0], [-20.0]]), return_std=True)
+    assert std[0] > 0.3 and std[1] < 0.15 and (std[2:] > 0.6).all()
+    assert model.noise_variance_[0] == pytest.approx(0.01, rel=0.5) and model.n_iter_ == 1
+
+
+def test_infinite_width_needs_no_seed():
+    X, y = table(StationaryClassifier)
+    first, second = (StationaryClassifier(**WIDE, random_state=seed).fit(X, y).predict_proba(X) for seed in (1, 2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_infinite_width_on_a_trunk(estimator):
+    X, y = table(estimator, 200)
+    model = estimator((32, 32), method=st.InfiniteWidth(n_inducing=50), random_state=0).fit(X, y)
+    assert model.n_iter_ > 0 and model.score(X, y) > 0.8
+    assert model.posterior_.validation_rows is not None
 
 
 # What goes in
@@ -328,7 +364,7 @@ def test_far_from_the_data_the_regressor_returns_to_its_prior(seed):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must be positive integers"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be positive integers"),
         ({"hidden_layer_sizes": (10, 0)}, r"hidden_layer_sizes must .*got \(10, 0\)"),
         ({"hidden_layer_sizes": "wide"}, "hidden_layer_sizes must"),
         ({"activation": "no such"}, "activation name must be one of"),
@@ -382,8 +418,8 @@ def test_what_only_one_of_them_refuses():
     X, y = table(StationaryClassifier)
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         StationaryClassifier(**SMALL).fit(X, y + 0.5)
-    with pytest.raises(ValueError, match=r"measure must be one of std, entropy, .*got 'variance'"):
-        StationaryClassifier(**SMALL).fit(X, y).uncertainty(X, "variance")
+    with pytest.raises(ValueError, match=r"measure must be one of std, variance, .*got 'spread'"):
+        StationaryClassifier(**SMALL).fit(X, y).uncertainty(X, "spread")
     with pytest.raises(ValueError, match="no two of the same class: set early_stopping=False"):
         StationaryClassifier(**SMALL).fit(X[:3], [0, 1, 2])
 

@@ -29,10 +29,11 @@ def test_scores_by_their_definition():
     entropy = lambda p: -(p * p.log()).sum(-1)
     expected = {
         "std": z.std(0, correction=0).mean(-1),
+        "variance": z.var(0, correction=0).mean(-1),
         "entropy": entropy(p.mean(0)),
         "mutual_information": entropy(p.mean(0)) - entropy(p).mean(0),
         "max_probability": 1 - p.mean(0).amax(-1),
-        "energy": -z.mean(0).exp().sum(-1).log(),
+        "energy": -(z.mean(0) / (1 + math.pi / 8 * z.var(0, correction=0)).sqrt()).exp().sum(-1).log(),
     }
     assert set(expected) == set(SCORES)
     for name, value in expected.items():
@@ -55,6 +56,31 @@ def test_the_share_that_was_asked_for_is_accepted_and_no_more(model, name, accep
     assert labels.dtype == torch.int64 and set(labels.tolist()) <= {-1, 1}
     assert (labels == 1).sum() == math.ceil(accept * 201)  # no ties here
     assert torch.equal(labels == 1, detector.scores(x) <= detector.threshold)
+
+
+def test_a_regression_is_scored_by_its_epistemic_part(model):
+    x, y = torch.randn(200, 3), torch.randn(200, 4)
+    posterior = st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.1).posterior(nn.Linear(3, 4), (x, y))
+    for known, options in ((posterior, {}), (model, {"family": st.Gaussian})):
+        detector = OODDetector(known, score="variance", **options).fit(torch.randn(100, 3))
+        pred = st.predict(known, x, family=st.Gaussian)
+        torch.testing.assert_close(detector.scores(x), pred.epistemic_variance.mean(-1))
+    far = OODDetector(posterior, score="std").fit(torch.randn(100, 3)).predict(100 * x)
+    assert (far == -1).all()
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_scores_are_those_at_temperature_one(name):
+    x = torch.randn(200, 3)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    cold, warm = (
+        st.InfiniteWidth(lengthscale=1.0, variance=9.0, temperature=t).posterior(nn.Linear(3, 3), (x, y))
+        for t in (0.1, 1.0)
+    )
+    torch.testing.assert_close(OODDetector(cold, name).scores(x), score(st.predict(warm, x), name))
+    assert not torch.equal(st.predict(cold, x).probs, st.predict(warm, x).probs)
+    detector = OODDetector(cold, name).fit(torch.randn(100, 3))
+    assert (detector.predict(1e3 * x) == -1).float().mean() > 0.99
 
 
 def test_a_network_takes_the_default_method_and_a_posterior_its_own(model):
@@ -90,11 +116,13 @@ def test_batches_and_mappings(model):
 
 def test_errors(model):
     x = torch.randn(50, 3)
-    names = "std, entropy, mutual_information, max_probability, energy"
-    with pytest.raises(ValueError, match=f"score must be one of {names}; got 'variance'"):
-        OODDetector(model, score="variance")
-    with pytest.raises(ValueError, match=f"score must be one of {names}; got 'variance'"):
-        score(st.predict(model, x), "variance")
+    names = "std, variance, entropy, mutual_information, max_probability, energy"
+    with pytest.raises(ValueError, match=f"score must be one of {names}; got 'spread'"):
+        OODDetector(model, score="spread")
+    with pytest.raises(ValueError, match=f"score must be one of {names}; got 'spread'"):
+        score(st.predict(model, x), "spread")
+    with pytest.raises(ValueError, match="score must be one of std, variance; got 'entropy'"):
+        OODDetector(model, family=st.Gaussian)
     with pytest.raises(ValueError, match=r"must be fitted before it predicts; call fit\(x_in\)"):
         OODDetector(model).predict(x)
     for accept in (0, 1.5, 95, math.nan):

@@ -91,7 +91,8 @@ class _Network(BaseEstimator):
         random, unweighted = check_random_state(self.random_state), not np.ptp(weight)
         method = DEFAULT if self.method is None else self.method
         rows = watched = np.arange(len(X))
-        trains = method.trains(self._build(n_outputs))
+        with torch.random.fork_rng(devices=[]):
+            trains = method.trains(self._build(n_outputs))
         if self.early_stopping and trains:
             labels = y if loss == "cross_entropy" else np.zeros(len(y))
             rows, watched = _hold_out(labels, self.validation_fraction, random)
@@ -108,7 +109,7 @@ class _Network(BaseEstimator):
             seed=random.randint(np.iinfo(np.int32).max),
         )
         often = _repeated(watched, weight)
-        self.n_iter_ = training.epochs if trains else 0
+        self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
         self.posterior_ = fit(
             method,
@@ -220,7 +221,7 @@ class StationaryClassifier(ClassifierMixin, _Network):
         n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs.
         scaler_: the ``StandardScaler`` in front of them.
-        n_iter_: number of epochs that training took.
+        n_iter_: number of epochs that training took; 1 where the method needs no training.
         loss_curve_: training loss of each epoch.
     """
 
@@ -262,7 +263,8 @@ class StationaryClassifier(ClassifierMixin, _Network):
             X: (n, d) inputs.
             measure: name of the measure: "entropy" of the probabilities, in [0, log c]; "mutual_information", the part
                 of the entropy that more data could remove; "std", the standard deviation of the outputs;
-                "max_probability", 1 - the largest probability; "energy", -logsumexp of the outputs.
+                "variance", their variance; "max_probability", 1 - the largest probability; "energy", -logsumexp of
+                the outputs.
         """
         if measure not in SCORES:
             raise ValueError(f"measure must be one of {', '.join(SCORES)}; got {measure!r}")
@@ -281,7 +283,7 @@ class StationaryRegressor(RegressorMixin, _Network):
             held-out rows, or without early_stopping on all rows, which is too small where the network overfits.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs and targets.
         scaler_, target_scaler_: the ``StandardScaler`` of the inputs and that of the targets.
-        n_iter_: number of epochs that training took.
+        n_iter_: number of epochs that training took; 1 where the method needs no training.
         loss_curve_: training loss of each epoch.
     """
 

@@ -121,3 +121,9 @@ def test_low_precision_comes_in_and_at_least_float32_goes_out(dtype, out):
 
 def test_no_rows_give_no_rows():
     assert [tuple(x.shape) for x in softmax.of_gaussian(torch.zeros(0, 4), torch.zeros(0))] == [(0, 4), (0,), (0,)]
+
+
+def test_no_probability_is_above_one_by_rounding():
+    mean = torch.zeros(200, 3, dtype=torch.float64)
+    mean[:, 0] = torch.linspace(10, 60, 200)
+    assert softmax.of_gaussian(mean, torch.linspace(0.01, 2, 200).double()).probabilities.max() <= 1

@@ -1,4 +1,4 @@
-"""The exact-dropout predictor as one plain network, for deployment: no sampling, no hooks, ready for ONNX."""
+"""Exact dropout or the head of infinite width as one plain network, for deployment: no sampling, ready for ONNX."""
 
 from copy import deepcopy
 from typing import Any
@@ -6,19 +6,26 @@ from typing import Any
 from torch import Tensor, nn
 
 from stationary.inference._readout import dropout_variance
+from stationary.inference.infinite_width import InfiniteWidthPosterior
+from stationary.inference.infinite_width.export import predictor
 from stationary.nn.restored_prior import Head, only_head, prior_of
 
 
-def exact_predictor(model: nn.Module) -> nn.Module:
-    """A copy of the model that returns the mean and the standard deviation of its outputs over all dropout masks.
+def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
+    """A copy of the model that returns the mean and the standard deviation of its outputs, in closed form.
 
-    Both are exact (``ExactDropout``), include the restored prior where the head is calibrated, and come from plain
-    layers, so that ``torch.onnx.export`` and ``torch.export`` take the copy as it is.
+    Of a network with a head they are those over all dropout masks (``ExactDropout``), with the restored prior where the
+    head is calibrated; of a posterior of ``InfiniteWidth`` its own, at temperature 1. For a regression they are those
+    of the function: the noise of the targets is not in them. Both come from plain layers, so that
+    ``torch.onnx.export`` and ``torch.export`` take the copy as it is.
 
     Args:
-        model: a trained network with one head, such as a ``StationaryHead``, whose output is the output of the network.
-            Other dropout layers are off.
+        model: a trained network with one head, such as a ``StationaryHead``, whose output is the output of the network,
+            with other dropout layers off; or the posterior of ``InfiniteWidth``, computed in float64. Where its
+            features are what enters the last layer, that layer's output must be the output of the network.
     """
+    if isinstance(model, InfiniteWidthPosterior):
+        return predictor(model)
     only_head(model)
     model = deepcopy(model).eval()
     head: Any = only_head(model)

@@ -84,7 +84,7 @@ def _integrate(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     known = variance == 0
     softmax = mean.softmax(-1)
     return (
-        torch.where(known[:, None], softmax, p.clamp(min=0)),
+        torch.where(known[:, None], softmax, p.clamp(0, 1)),
         torch.where(known, mean.logsumexp(-1), times.sum(-1) - np.euler_gamma),
         torch.where(known, torch.special.entr(softmax).sum(-1), entropy),
     )

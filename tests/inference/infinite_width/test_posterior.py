@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
 from stationary.inference.infinite_width import method as method_module
-from stationary.inference.infinite_width.posterior import load
+from stationary.theory.isotropic import matern52
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(200, 4, generator=GENERATOR)
@@ -305,18 +305,18 @@ def test_saved_and_loaded(tmp_path, kind):
     assert small.stat().st_size < whole.stat().st_size
     expected = st.predict(posterior, X)
     for path in (small, whole):
-        again = load(path, model)
+        again = st.InfiniteWidth.load(path, model)
         pred = st.predict(again, X)
         assert all(torch.equal(value, pred.tensors()[name]) for name, value in expected.tensors().items())
         assert again.method == replace(GIVEN)
     assert again.update((X[:5], y[:5])).basis.size >= posterior.basis.size
     with pytest.raises(ValueError, match="update needs the training rows"):
-        load(small, model).update((X, y))
+        st.InfiniteWidth.load(small, model).update((X, y))
     other = network(3)
     with torch.no_grad():
         other.body[0].weight += 1
     with pytest.raises(ValueError, match="the trunk must be the one"):
-        load(whole, other)
+        st.InfiniteWidth.load(whole, other)
 
 
 # Mistakes
@@ -359,6 +359,15 @@ def test_few_rows_repeated_rows_and_features_of_zero():
         assert posterior.basis.size <= 6
         pred = st.predict(posterior, torch.cat([x, torch.tensor([[3e38, -3e38, 0, 1.0]])]))
         assert pred.probs.isfinite().all() and pred.mutual_information().isfinite().all()
+
+
+def test_a_feature_vector_of_zero_does_not_blur_the_others():
+    x = torch.cat([X, torch.zeros(1, 4)])
+    posterior = replace(GIVEN, geometry="polar", n_inducing=201).posterior(
+        nn.Linear(4, 3), (x, torch.zeros(201).long())
+    )
+    z = posterior.basis.inducing
+    torch.testing.assert_close(posterior.basis.similarity(z), matern52(torch.cdist(z, z)), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ GEOMETRIES = ("polar", "euclidean", "l2")
 LENGTH = 0.3  # weight of the length beside the direction
 SMALLEST = 1e-12  # length below which a feature vector counts as of this length
 SPREAD = 0.01  # smallest standard deviation of the logarithm of the length
-LARGEST = 1e140  # its square still has a place among the numbers
+LARGEST = 1e30  # a place beyond counts as there; ONNX holds the number in 32 bits
+LONGEST = 1e3  # the same for the length: a feature vector of 0 must not be so far that rounding moves the others
 
 Weighted: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # features (n, d) and weights (n,) of some rows at a time
 
@@ -47,8 +48,11 @@ class Geometry:
         direction = z / length
         if self.name == "l2":
             return direction
-        reach = (length.log() - self.shift).clamp(-300, 300).sinh() / self.scale
-        return torch.cat([direction, (LENGTH * reach).clamp(-LARGEST, LARGEST)], -1)
+        log_length = (length.log() - self.shift).clamp(-300, 300)
+        reach = (log_length.exp() - (-log_length).exp()) / (
+            2 * self.scale
+        )  # sinh, for onnxruntime, which has it in 32 bits
+        return torch.cat([direction, (LENGTH * reach).clamp(-LONGEST, LONGEST)], -1)
 
     @classmethod
     def of(cls, name: str, rows: Callable[[], Iterator[tuple[Tensor, Tensor]]], total: Total) -> "Geometry":

@@ -170,7 +170,7 @@ def typical_distance(u: Tensor) -> Tensor:
     distances = distances[distances > 1e-6 * some.abs().max()]  # what is less may be rounding of the network
     if not len(distances):
         raise ValueError(
-            f"data must give features that differ between rows, got the same {u.shape[1]} numbers for all of them; "
+            f"data must give features that differ between rows, got the same for all of n_samples={len(u)}; "
             "pass other features="
         )
     return distances.median()

@@ -89,14 +89,19 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
             call(network, x)
         finally:
             handle.remove()
-    n = len(x) if isinstance(x, Tensor) else len(next(iter(x.values())))
-    if not found or not isinstance(found[-1], Tensor) or found[-1].ndim < 2 or len(found[-1]) != n:
+    n = (x if isinstance(x, Tensor) else next(iter(x.values()))).shape[0]  # not len, which torch.export would fix
+    if not found or not isinstance(found[-1], Tensor) or found[-1].ndim < 2 or found[-1].shape[0] != n:
         got = f"{tuple(found[-1].shape)}" if found and isinstance(found[-1], Tensor) else "no tensor"
         raise ValueError(
             f"features must be a tensor (n, d) for a batch of {n} inputs, got {got}; pass features=, the name of "
             "a module whose output has that form, or a function of a batch"
         )
-    z = found[-1].flatten(1)
+    return flat(found[-1])
+
+
+def flat(features: Tensor) -> Tensor:
+    """(n, d) the features of each row, in 32 bits or 64."""
+    z = features.flatten(1)
     return z.float() if z.dtype in (torch.float16, torch.bfloat16) or not z.is_floating_point() else z
 
 

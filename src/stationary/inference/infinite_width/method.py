@@ -16,9 +16,9 @@ from stationary.inference.base import Method, Networks, only_network
 from stationary.inference.infinite_width import _classes, _search, _values
 from stationary.inference.infinite_width._basis import Basis, Passes
 from stationary.inference.infinite_width._geometry import GEOMETRIES, Geometry
-from stationary.inference.infinite_width._sums import Total, alone, gathered, over_processes
+from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, has_trunk
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd, load
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 from stationary.theory.isotropic import KERNELS
@@ -67,9 +67,10 @@ class InfiniteWidth(Method):
         batch_size: number of rows in a pass of the network, where the data are tensors.
         memory: number of bytes that the features of the kernel may take; beyond it they are computed in every pass.
         store: path of a file for the features of the training rows, which is then mapped into memory; None keeps them
-            in memory.
-        distributed: whether each process of ``torch.distributed`` has a share of the rows, and all want the posterior
-            of the whole.
+            in memory. With ``distributed`` the rank of the process is added to the name.
+        distributed: whether each process of ``torch.distributed`` has a share of the rows and of the validation rows,
+            at least one of each, and all want the posterior of the whole. All must call ``posterior``. ``nearest`` then
+            knows the rows of its own process only.
         verbose: whether to print a line for each step of the search.
     """
 
@@ -140,13 +141,30 @@ class InfiniteWidth(Method):
                 "data must be the training data for InfiniteWidth, got None; pass InfiniteWidth().posterior(model, "
                 "(x, y)) to predict instead of the model"
             )
+        if self.distributed and not dist.is_initialized():
+            raise ValueError(
+                "distributed=True needs torch.distributed, which is not initialised; call "
+                "torch.distributed.init_process_group first, or leave it out"
+            )
         read = {"features": self.features, "batch_size": self.batch_size}
-        store = None if self.store is None else str(self.store)
-        rows, place = collect(network, None, data, sample_weight=sample_weight, store=store, **read)  # type: ignore[arg-type]
+        store = None if self.store is None else str(self.store) + (f".{dist.get_rank()}" if self.distributed else "")
         held = None
-        if validation is not None:
-            held, _ = collect(network, place, validation, name="validation", marked=True, **read)  # type: ignore[arg-type]
+        with together(self.distributed):
+            rows, place = collect(network, None, data, sample_weight=sample_weight, store=store, **read)  # type: ignore[arg-type]
+            if validation is not None:
+                held, _ = collect(network, place, validation, name="validation", marked=True, **read)  # type: ignore[arg-type]
         return _Fit(self, network, place, rows, held).posterior()
+
+    @staticmethod
+    def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
+        """The posterior that ``InfiniteWidthPosterior.save`` wrote, on the network that it was made of.
+
+        Args:
+            path: path of the file.
+            network: the trained network; it is an error if its trunk is not the one that the posterior was made of.
+            features: the function that gives the features, where the posterior was made with one.
+        """
+        return load(path, network, features)
 
 
 class _Fit:
@@ -157,19 +175,22 @@ class _Fit:
         device = rows.z.device if has_float64(rows.z.device) else torch.device("cpu")
         self.rows = rows if rows.z.device == device else rows.to(device)
         self.held = held if held is None else held.to(device)
-        self.total: Total = alone
-        if method.distributed:
-            if not dist.is_initialized():
-                raise ValueError(
-                    "distributed=True needs torch.distributed, which is not initialised; call "
-                    "torch.distributed.init_process_group first, or leave it out"
-                )
-            self.total = over_processes
+        self.total: Total = over_processes if method.distributed else alone
         self.trunk = has_trunk(network, place)
+        self.fingerprint = Fingerprint.of(network, place)
+        if method.distributed:
+            alike = gathered(torch.tensor([[int(self.fingerprint.digest[:15], 16), held is not None]]))
+            if (alike != alike[0]).any():
+                raise ValueError(
+                    "distributed=True needs the same network on all processes, and validation rows on all or none; got "
+                    "processes that differ: send the weights of one to the others, or pass validation= everywhere"
+                )
 
     def posterior(self) -> InfiniteWidthPosterior:
         method, rows = self.method, self.rows
-        family, y, n_outputs = _targets(rows.y, self._width())
+        with together(method.distributed):
+            family, y, n_outputs = _targets(rows.y, self._width())
+        n_outputs = int(self._all(torch.tensor([n_outputs])).max())
         rows = replace(rows, y=y, weight=rows.weight * self._class_weights(y, n_outputs))
         if len(rows) == 0:
             raise ValueError("data must have at least one row of positive weight, got none")
@@ -178,19 +199,20 @@ class _Fit:
         inducing = geometry(self._all(rows.z[chosen]))
         if len(inducing) <= method.n_inducing:
             inducing = inducing.unique(dim=0) if len(inducing) < 4000 else inducing
-        numbers = self._numbers(family, rows, geometry, inducing, n_outputs)
+        held = None if self.held is None else self._used(self.held)
+        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs))
         basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
         return InfiniteWidthPosterior.fitted(
             method,
             self.network,
             self.place,
-            Fingerprint.of(self.network, self.place),
+            self.fingerprint,
             geometry,
             basis,
             numbers,
             family,
             rows,
-            None if self.held is None else self._used(self.held).marks,
+            None if held is None else held.marks,
             self.total,
         )
 
@@ -219,12 +241,24 @@ class _Fit:
     def _all(self, rows: Tensor) -> Tensor:
         return gathered(rows) if self.method.distributed else rows
 
-    def _used(self, held: Rows) -> Rows:
-        """The validation rows that the search looks at."""
-        chosen = _subset(len(held), self.method.search_rows, self.method.seed, self.method.distributed)
-        return held[chosen]
+    def _same(self, numbers: Numbers) -> Numbers:
+        """The numbers of the first process: a search may end elsewhere on a machine that rounds differently."""
+        if not self.method.distributed:
+            return numbers
+        parts = numbers.variance, numbers.temperature, numbers.lengthscale, numbers.offset
+        variance, temperature, lengthscale, offset = (of_first(torch.as_tensor(part).double()) for part in parts)
+        noise = None if numbers.noise is None else of_first(numbers.noise)
+        return Numbers(lengthscale, variance if variance.ndim else float(variance), float(temperature), offset, noise)
 
-    def _numbers(self, family: type[Any], rows: Rows, geometry: Geometry, inducing: Tensor, n_outputs: int) -> Numbers:
+    def _used(self, held: Rows) -> Rows:
+        """The validation rows that the search looks at, of all processes."""
+        some = held[_subset(len(held), self.method.search_rows, self.method.seed, self.method.distributed)]
+        assert some.marks is not None
+        return Rows(self._all(some.z), self._all(some.y), self._all(some.weight), self._all(some.marks))
+
+    def _numbers(
+        self, family: type[Any], rows: Rows, held: Rows | None, geometry: Geometry, inducing: Tensor, n_outputs: int
+    ) -> Numbers:
         """Length-scale, variance, temperature, noise and prior mean."""
         method = self.method
         given = self.held is None and self.trunk and None in (method.lengthscale, method.variance)
@@ -239,7 +273,6 @@ class _Fit:
         some = rows[chosen]
         some = Rows(self._all(some.z), self._all(some.y), self._all(some.weight))
         some = replace(some, weight=some.weight * (self._sum(rows.weight) / some.weight.sum()))
-        held = None if self.held is None else self._used(self.held)
         if held is not None:
             _, held_y, _ = _targets(held.y, n_outputs, "validation")
             if held_y.shape[1:] != rows.y.shape[1:] or held_y.is_floating_point() != rows.y.is_floating_point():
@@ -247,7 +280,7 @@ class _Fit:
                     f"validation must have targets like those of data, got {tuple(held_y.shape)} {held_y.dtype} and "
                     f"{tuple(rows.y.shape)} {rows.y.dtype}"
                 )
-            held = Rows(self._all(held.z), self._all(held_y), self._all(held.weight))
+            held = replace(held, y=held_y)
         u = geometry(some.z)
         validation = None if held is None else (geometry(held.z), held.y)
         per_column = not self.trunk if method.per_column is None else method.per_column
@@ -346,8 +379,8 @@ def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any
         raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")
     if width is not None and width < 2:
         raise ValueError(
-            f"{name} with class indices needs a network with two outputs or more, got {width}; for a regression pass "
-            "y.float()"
+            f"{name} with class indices needs a network of two classes or more, got {width} class; for a regression "
+            "pass y.float()"
         )
     y, least, largest = y.long(), int(y.min()), int(y.max())
     if least < 0 or (width is not None and largest >= width):

@@ -325,13 +325,7 @@ class InfiniteWidthPosterior:
 
 
 def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
-    """The posterior that ``save`` wrote, on the network that it was made of.
-
-    Args:
-        path: path of the file.
-        network: the trained network; an error if its trunk is not the one that the posterior was made of.
-        features: the function that gives the features, where the posterior was made with one.
-    """
+    """The posterior that ``save`` wrote, as ``InfiniteWidth.load`` says."""
     from safetensors import safe_open
 
     from stationary.inference.infinite_width.method import InfiniteWidth

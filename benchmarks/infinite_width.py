@@ -1,0 +1,179 @@
+"""What the head of infinite width costs, beside one pass of a ResNet-18 and what people would take instead.
+
+    python benchmarks/infinite_width.py --json results/benchmarks/infinite_width-cpu.json          # two cores
+    python benchmarks/infinite_width.py --device cuda --json results/benchmarks/infinite_width-h200.json
+
+Fit: features (n, 512) of 10 classes, M = 1000 inducing inputs, at given numbers and with the search on 5,000 validation
+rows; on a GPU also 10^6 rows and 1000 classes, with the peak of its memory. Prediction: 500 images of 32 x 32 pixels
+through a ResNet-18, as a plain network, with the head of infinite width on its features, with 100 dropout samples, and,
+where laplace-torch is installed, with the Laplace approximation of its last layer; the ratio is to the plain pass,
+measured in turn. Probabilities: their largest and mean distance from those of 10^5 samples of the outputs.
+"""
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import stationary as st
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
+
+M, D, IMAGES = 1000, 512, 500
+GIVEN = st.InfiniteWidth(lengthscale=1.0, variance=10.0, temperature=0.3, geometry="polar", n_inducing=M)
+
+
+class Block(nn.Module):
+    """Two convolutions and a way around them."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(after), nn.BatchNorm2d(after)])
+        self.around = nn.Conv2d(before, after, 1, stride, bias=False) if before != after else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norms[1](self.second(self.norms[0](self.first(x)).relu()))
+        return (y + self.around(x)).relu()
+
+
+def resnet18(classes: int) -> nn.Sequential:
+    """ResNet-18 for images of 32 x 32 pixels (He et al., 2016)."""
+    widths = (64, 64, 128, 128, 256, 256, 512, 512)
+    blocks = [Block(a, b, 1 if a == b else 2) for a, b in zip((64, *widths), widths, strict=False)]
+    stem = (nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def features(n: int, classes: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Features like those of a trained ReLU trunk: classes that overlap a little, in one orthant."""
+    generator = torch.Generator(device).manual_seed(seed)
+    centres = torch.randn(classes, D, generator=torch.Generator(device).manual_seed(1), device=device)
+    y = torch.randint(classes, (n,), generator=generator, device=device)
+    noise = torch.randn(n, D, generator=generator, device=device)
+    return (0.35 * centres[y] + noise).relu(), y
+
+
+def synchronized(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def fits(device: str, n: int, classes: int, *, search: bool) -> dict[str, float]:
+    data, held = features(n, classes, device), features(5000, classes, device, seed=2)
+    network = nn.Linear(D, classes).to(device)
+    made = {}
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    start = synchronized(device)
+    posterior = GIVEN.posterior(network, data)
+    made["seconds at given numbers"] = synchronized(device) - start
+    if search:
+        start = synchronized(device)
+        method = st.InfiniteWidth(geometry="polar", per_column=False, n_inducing=M)
+        posterior = method.posterior(network, data, validation=held)
+        made["seconds with the search"] = synchronized(device) - start
+    if device == "cuda":
+        made["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
+    pred = st.predict(posterior, held[0], batch_size=500)
+    made["accuracy"] = (pred.predict() == held[1]).double().mean().item()
+    return made
+
+
+def predictions(device: str, rounds: int) -> dict[str, dict[str, float]]:
+    torch.manual_seed(0)
+    network = resnet18(10).to(device).eval()
+    x = torch.randn(IMAGES, 3, 32, 32, device=device)
+    y = torch.arange(1500, device=device) % 10
+    train = torch.randn(1500, 3, 32, 32, device=device)
+    wide = GIVEN.posterior(network, (train, y))
+    dropped = nn.Sequential(*list(network)[:-1], nn.Dropout(0.2), network[-1]).eval()
+    jobs: dict[str, Callable[[], object]] = {
+        "one pass": lambda: network(x),
+        "infinite width": lambda: st.predict(wide, x),
+        "dropout, 100 samples": lambda: st.predict(dropped, x, st.MCDropout(100)),
+    }
+    if find_spec("laplace"):
+        laplace = st.Laplace().posterior(network, (train, y))
+        jobs["Laplace, last layer"] = lambda: st.predict(laplace, x)
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    with torch.no_grad():
+        for _ in range(rounds + 1):
+            for name, job in jobs.items():
+                start = synchronized(device)
+                job()
+                times[name].append(synchronized(device) - start)
+    passes = times["one pass"][1:]
+    return {
+        name: {
+            "ratio": median(a / b for a, b in zip(seconds[1:], passes, strict=True)),
+            "ms": 1000 * median(seconds[1:]),
+        }
+        for name, seconds in times.items()
+    }
+
+
+def probability_errors() -> dict[str, dict[str, float]]:
+    """The distance to 10^5 samples, whose own standard error is stored beside it."""
+    errors = {}
+    generator = torch.Generator().manual_seed(0)
+    for classes in (2, 3, 10, 100):
+        mean = 4 * torch.randn(50, classes, generator=generator, dtype=torch.float64)
+        variance = 20 * torch.rand(50, generator=generator, dtype=torch.float64)
+        pred = st.Categorical.from_isotropic(mean, variance)
+        total, squares = torch.zeros_like(mean), torch.zeros_like(mean)
+        for _ in range(100):
+            noise = torch.randn(1000, *mean.shape, generator=generator, dtype=torch.float64)
+            p = (mean + variance.sqrt()[:, None] * noise).softmax(-1)
+            total, squares = total + p.sum(0), squares + p.square().sum(0)
+        sampled = total / 10**5
+        spread = ((squares / 10**5 - sampled.square()).clamp(min=0) / 10**5).sqrt()
+        probit = F.softmax(mean / (1 + math.pi / 8 * variance[:, None]).sqrt(), -1)
+        errors[f"{classes} classes"] = {
+            "largest": (pred.probs - sampled).abs().max().item(),
+            "mean": (pred.probs - sampled).abs().mean().item(),
+            "standard error of the samples, mean": spread.mean().item(),
+            "moderated softmax, largest": (probit - sampled).abs().max().item(),
+        }
+    return errors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    device = arguments.device
+    content: dict[str, Any] = {
+        "command": "benchmarks/infinite_width.py",
+        "environment": environment(device),
+        "fit": {f"{arguments.rows} x {D}, 10 classes": fits(device, arguments.rows, 10, search=True)},
+        "prediction": predictions(device, arguments.rounds),
+        "probabilities": probability_errors(),
+    }
+    if device == "cuda":
+        content["fit"][f"1000000 x {D}, 1000 classes"] = fits(device, 10**6, 1000, search=False)
+    for part in ("fit", "prediction", "probabilities"):
+        print(f"\n{part}")
+        for name, row in content[part].items():
+            print(f"  {name:28}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+    if arguments.json:
+        print(f"\nwrote {write_json(arguments.json, content)}")
+
+
+if __name__ == "__main__":
+    main()
