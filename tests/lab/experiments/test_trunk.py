@@ -532,5 +532,7 @@ def test_pieces_of_another_size_are_others(model, monkeypatch):
 
 
 def test_a_setting_that_is_none():
-    with pytest.raises(ValueError, match="setting must be paper, strict or generated, got 'papers'"):
+    with pytest.raises(
+        ValueError, match="setting must be paper, strict, paper-held-out, strict-held-out or generated, got 'papers'"
+    ):
         trunk.features("papers", "cpu")
