@@ -15,6 +15,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import nn
 from typer.testing import CliRunner
 
+import stationary as st
 from stationary import activations, metrics
 from stationary.inference import MCDropout, predict
 from stationary.lab.cli import app as cli
@@ -63,14 +64,17 @@ def small(request, monkeypatch):
 
 def test_the_paper_has_every_activation_five_times_on_both_trunks():
     grid = settings.configs("paper")
-    assert settings.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 4 * 8) * 5
+    assert settings.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 4 * 8) * 5 + 2 * (8 + 2) * 5
     seeds = {}
     for config in grid:
         assert config == settings.Config(config.setting, config.prior, config.seeds), "the paper's own settings"
         seeds.setdefault((config.setting, config.prior), []).append(config.seeds)
     ways = ("augmented", "steps", "augmented steps", "L2 steps")
     rows = {*PRIORS, *(f"{prior} {how}" for prior in PRIORS[:8] for how in ways)}
-    assert set(seeds) == {(setting, row) for setting in ("paper", "strict") for row in rows}
+    limits = {"matern52 infinite width", "matern32 infinite width"}
+    wanted = {(setting, row) for setting in ("paper", "strict") for row in rows}
+    wanted |= {(f"{setting}-held-out", row) for setting in ("paper", "strict") for row in {*PRIORS[:8], *limits}}
+    assert set(seeds) == wanted
     assert all(of == [(0,), (1,), (2,), (3,), (4,)] for of in seeds.values())
     assert set(PRIORS[:8]) == {
         prior for prior in paper.NAMES if paper.published("cifar10", "cifar-10", prior, "NN", "ACC known")
@@ -83,7 +87,10 @@ def test_the_paper_has_every_activation_five_times_on_both_trunks():
 def test_smaller_scales():
     demo, smoke = settings.configs("demo"), settings.configs("smoke")
     assert [(c.setting, c.prior) for c in demo] == [(s, p) for s in ("paper", "strict") for p in PRIORS[:8]]
-    assert {config.setting for config in smoke} == {"generated"} and {config.prior for config in smoke} <= set(PRIORS)
+    assert {config.setting for config in smoke} == {"generated"} and {config.prior for config in smoke} <= {
+        *PRIORS,
+        "matern52 infinite width",
+    }
     assert {config.seeds for config in (*demo, *smoke)} == {(0,)} and {config.epochs for config in (*demo, *smoke)} == {
         10
     }
@@ -105,6 +112,46 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "test_batch.bin").touch()
     assert cifar10.missing(settings.configs("demo")) is None
+
+
+def test_trunks_that_hold_images_out_are_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("STATIONARY_DATA", raising=False)
+    said = cifar10.missing([settings.Config("paper-held-out")])
+    assert "trunk-10-held-out.safetensors" in said and said.endswith("stationary trunk paper-held-out --device cuda")
+
+
+# Infinite width
+
+
+def test_infinite_width_is_the_posterior_on_the_features():
+    """It learns from nine tenths of the known images and is judged by the others; its seed draws inducing inputs."""
+    config = replace(SMALL, setting="paper-held-out", prior="matern52 infinite width")
+    found, split = cifar10.run(config), small_features("paper-held-out")
+    held = torch.zeros(len(split.y_train), dtype=torch.bool)
+    for label in range(5):
+        rows = (split.y_train == label).nonzero()[:, 0]
+        held[rows[-(len(rows) // 10) :]] = True
+    parts = [(split.x_train[rows], split.y_train[rows]) for rows in (~held, held)]
+    method = st.InfiniteWidth("matern52", geometry="polar", per_column=False)
+    pred = st.predict(method.posterior(torch.nn.Linear(16, 5), parts[0], validation=parts[1]), split.x_test)
+    known = split.y_test < 5
+    y, probs = split.y_test[known].numpy(), pred.probs[known].numpy()
+    assert found["matern52 infinite width: ACC known"] == pytest.approx((probs.argmax(1) == y).mean())
+    losses = -np.log(probs[np.arange(len(y)), y])
+    assert found["matern52 infinite width: NLPD known mean-probability"] == pytest.approx(losses.mean(), rel=1e-5)
+    assert found["matern52 infinite width: AUROC std"] > 0.7, "two of the unknown classes are far away"
+    assert not any("restored" in name for name in found)
+
+
+def test_images_that_a_trunk_has_not_seen_train_no_head(monkeypatch):
+    seen = []
+    monkeypatch.setattr(cifar10, "fit_folds", lambda method, build, data, *rest, **more: seen.extend(data) or [])
+    for setting in ("paper", "paper-held-out"):
+        with pytest.raises(IndexError):  # there is no posterior to evaluate
+            cifar10.run(replace(SMALL, setting=setting, prior="relu"))
+    assert len(seen[0][0]) > len(seen[1][0]) == int((~trunk.is_held_out(seen[0][1])).sum())
 
 
 # Activations
@@ -165,7 +212,7 @@ def test_what_learns_is_learnt_by_each_network_alone():
 
 @pytest.mark.parametrize("prior", ["relu surrogate", "matern52 surrogate", "siren learnable", "matern12 learned"])
 def test_a_variant_that_is_none_is_refused(prior):
-    with pytest.raises(ValueError, match=f"prior must be one of 168 names, such as .*; got '{prior}'$"):
+    with pytest.raises(ValueError, match=f"prior must be one of 170 names, such as .*; got '{prior}'$"):
         cifar10.run(replace(SMALL, prior=prior))
 
 

@@ -1,15 +1,24 @@
 """Every experiment at its smoke scale: it runs, it is right, and it has something to show."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.banana import config as banana_config
+from stationary.lab.experiments.banana import report as banana_report
+from stationary.lab.experiments.banana import run as banana
 from stationary.lab.experiments.covariance import config as covariance_config
 from stationary.lab.experiments.covariance import report as covariance_report
 from stationary.lab.experiments.covariance import run as covariance
+from stationary.lab.experiments.digits import config as digits_config
+from stationary.lab.experiments.digits import run as digits
 from stationary.lab.experiments.far_from_data import config as far_config
 from stationary.lab.experiments.far_from_data import report as far_report
 from stationary.lab.experiments.far_from_data import run as far_from_data
+from stationary.lab.experiments.regression import config as regression_config
+from stationary.lab.experiments.regression import run as regression
 from stationary.lab.report.content import Section
 from stationary.lab.report.figures import save_figure
 from stationary.lab.report.render import render_html, render_latex, render_markdown
@@ -83,6 +92,57 @@ def test_covariance_report_judges_by_the_numbers():
     assert "do not agree" in covariance_report.report([(config, shifted)]).ours
     flat = arrays | {"gram": np.ones_like(arrays["gram"])}
     assert "does not decay" in covariance_report.report([(config, flat)]).ours
+
+
+# Infinite width
+
+
+@pytest.fixture(scope="module")
+def limits():
+    """By model, what infinite width says of Banana, without and with a trunk."""
+    configs = [config for config in banana_config.configs("smoke") if config.model in banana_config.INFINITE]
+    return {config.model: (config, banana.run(config)) for config in configs}
+
+
+def test_infinite_width_has_no_rays_around_banana(limits):
+    """On the columns from radius 20, where the finite network has .1 in some direction; behind a trunk from 400."""
+    without, behind = (limits[model][1]["least, plain"] for model in banana_config.INFINITE)
+    assert (without > 0.499).all() and (behind[:, 1] > 0.499).all()
+    for _, arrays in limits.values():
+        assert arrays["accuracy"].min() > 0.85, "a model that knows nothing has no rays either"
+    config = next(config for config in banana_config.configs("smoke") if config.model == "network")
+    assert banana.run(config)["least, plain"].max() < 0.49
+
+
+def test_banana_report_says_where_it_is_surest(limits):
+    section = banana_report.report(list(limits.values()))
+    assert "At radius 20, the least on the circle: infinite width, Matérn-5/2 0.50" in section.ours
+    *_, least = section.tables
+    assert [row[0] for row in least.rows] == [f"{model}, Matérn-5/2" for model in banana_config.INFINITE]
+    old = [(c, {key: a for key, a in arrays.items() if "least" not in key}) for c, arrays in limits.values()]
+    section = banana_report.report(old)
+    assert "At radius 20" not in section.ours and not section.tables[-1].rows, "results of before have no such number"
+
+
+def test_infinite_width_is_the_gaussian_process_of_the_regression():
+    """With the same kernel: it is unsure in the gap and returns to its prior far away, where the network is sure."""
+    configs = {(c.model, c.prior): c for c in regression_config.configs("paper")}
+    limit, process, network = (
+        regression.run(replace(configs[model, "matern52"], n_repeats=1, epochs=300))
+        for model in ("infinite width", "gp", "network")
+    )
+    np.testing.assert_allclose(limit["mean, plain"], process["mean, plain"], atol=0.1)
+    np.testing.assert_allclose(limit["places, plain"], process["places, plain"], rtol=0.3)
+    assert limit["places, plain"][0, 3] > 5 * network["places, plain"][0, 3]
+
+
+def test_infinite_width_tells_unknown_digits_by_the_spread_of_its_outputs():
+    """With dropout that spread is upside down."""
+    limit, finite = (
+        digits.run(digits_config.Config(prior, epochs=30, n_seeds=1))
+        for prior in ("matern52 infinite width", "matern52")
+    )
+    assert limit["accuracy"] > 0.97 and limit["auroc std, plain"] > 0.85 > 0.5 > finite["auroc std, plain"]
 
 
 # Far from the data

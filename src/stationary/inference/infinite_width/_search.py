@@ -21,7 +21,8 @@ ROUGH = 1e-3  # tolerance of a fit within the search
 COLDEST, HOTTEST = 0.01, 1.0  # temperatures
 PAIRS = 1000  # rows between which distances are measured
 FOLDS = 5
-INDUCING, COLUMN_INDUCING, COLUMN_ROWS = 500, 250, 2000  # at most: inducing inputs; those and rows for columns
+INDUCING = 1000  # at most, as many as the fit has by default: with fewer, more is unseen, and other numbers are best
+COLUMN_INDUCING, COLUMN_ROWS = 250, 2000  # at most, for the columns
 
 
 @dataclass(frozen=True)

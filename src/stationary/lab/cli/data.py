@@ -13,7 +13,7 @@ with extra("experiments"):
     import typer
 
 from stationary.lab.cli.console import bad_parameters, download_bar, print_table, say, warn
-from stationary.lab.experiments.cifar10.config import TRUNK_CLASSES, TRUNK_EPOCHS
+from stationary.lab.experiments.cifar10.config import HELD_OUT, TRUNK_CLASSES, TRUNK_EPOCHS
 from stationary.lab.runs import execute
 from stationary.lab.runs.provenance import environment
 
@@ -26,7 +26,7 @@ class Device(str, Enum):
 
 
 class TrunkSetting(str, Enum):
-    paper, strict = tuple(TRUNK_CLASSES)
+    paper, strict, paper_held_out, strict_held_out = tuple(TRUNK_CLASSES)
 
 
 DataDir = Annotated[
@@ -86,7 +86,11 @@ def _download_cifar10(data_dir: Path | None) -> None:
 
 def trunk(
     setting: Annotated[
-        TrunkSetting, typer.Argument(help="paper: train on all ten classes; strict: on the five known ones.")
+        TrunkSetting,
+        typer.Argument(
+            help="paper: train on all ten classes; strict: on the five known ones; -held-out: without the last tenth "
+            "of the images of each class."
+        ),
     ],
     to: Annotated[Path, typer.Option(help="The folder for the trained network.")] = Path("results/cifar10"),
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = TRUNK_EPOCHS,
@@ -105,8 +109,8 @@ def trunk(
 
     with bad_parameters():
         where = execute.choose_device(device.value)
-    recipe = TrunkRecipe(TRUNK_CLASSES[setting.value], epochs, seed=seed)
-    checkpoint = to / f"{file_name(recipe.n_classes)}.checkpoint"
+    recipe = TrunkRecipe(TRUNK_CLASSES[setting.value], epochs, seed=seed, held_out=setting.value in HELD_OUT)
+    checkpoint = to / f"{file_name(recipe.n_classes, recipe.held_out)}.checkpoint"
     start = time.perf_counter()
     try:
         images = cifar10.load(data_dir)

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import nn
 
 from stationary.activations import RBF, Matern, Sine, Step
@@ -39,6 +40,14 @@ def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Modu
 def fit_seeds(method: Method, build: Build, data: Pair, training: Training, n: int) -> list[Posterior]:
     """Fit n posteriors to the same data with the seeds ``training.seed``, ``training.seed`` + 1, and so on."""
     return fit_folds(method, build, [data] * n, training, seeds=range(training.seed, training.seed + n))
+
+
+def held_out(data: Pair, share: float, seed: int) -> tuple[Pair, Pair]:
+    """Divide rows at random into those to train on, and a share that only chooses a posterior's numbers."""
+    x, y = data
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).to(x.device)
+    held, rows = order.tensor_split([round(share * len(x))])
+    return (x[rows], y[rows]), (x[held], y[held])
 
 
 def toy_training(epochs: int, *, loss: str = "cross_entropy", seed: int = 0) -> Training:

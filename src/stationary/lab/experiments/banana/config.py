@@ -10,7 +10,9 @@ DURATION = {"smoke": "seconds", "demo": "about a minute", "paper": "about ten mi
 LOCKSTEP = None
 
 PRIORS = ("step", "relu", "erf", "rbf", "matern52")
+INFINITE = ("infinite width", "infinite width, trunk")  # models, without and with a trained trunk
 PLACES = ("data", "radius 4", "radius 8", "radius 20")
+CIRCLES = (20, 400)  # radii on which the least uncertainty is looked for: 7 and 130 times the largest of the data
 
 
 @dataclass(frozen=True)
@@ -18,10 +20,11 @@ class Config:
     """One model, with one prior.
 
     Args:
-        model: "network", or "gp" for a variational Gaussian process.
-        prior: name of the activation, or of the one whose kernel the Gaussian process has.
+        model: "network"; "gp" for a variational Gaussian process; "infinite width" for the limit of a head on the two
+            columns; or "infinite width, trunk" for one behind two trained layers of ReLU.
+        prior: name of the activation, or of the one whose kernel the Gaussian process or the infinite width has.
         lengthscale: length-scale of the network's activation.
-        hidden: number of units of the hidden layer.
+        hidden: number of units of the hidden layer, and of each layer of a trunk.
         dropout: dropout probability of these units.
         epochs: number of epochs of training.
         n_samples: number of MC dropout samples of the picture.
@@ -55,4 +58,5 @@ SCALES: dict[str, dict[str, Any]] = {
 
 def configs(scale: str = "paper") -> list[Config]:
     gps = [Config(model="gp", prior=prior, **SCALES[scale]) for prior in PRIORS]
-    return gps + [Config(prior=prior, **SCALES[scale]) for prior in (*PRIORS, "sincos")]
+    nets = [Config(prior=prior, **SCALES[scale]) for prior in (*PRIORS, "sincos")]
+    return gps + nets + [Config(model=model, **SCALES[scale]) for model in INFINITE]

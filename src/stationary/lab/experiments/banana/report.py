@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from stationary.lab.experiments import paper
-from stationary.lab.experiments.banana.config import PLACES, PRIORS, TITLE, Config
+from stationary.lab.experiments.banana.config import CIRCLES, INFINITE, PLACES, PRIORS, TITLE, Config
 from stationary.lab.experiments.rows import ByModel, by_model
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
@@ -31,7 +31,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         },
         captions={
             "banana": "sqrt(pq) of the mean probability (dark is 0.5: total uncertainty), decision boundary, training "
-            "data. Top: VGP. Bottom: networks of 50 units, one seed.",
+            "data. Top: VGP, and infinite width. Bottom: networks of 50 units, one seed.",
             "banana_epistemic": "Mutual information (dark is 0.35 nats): what the posterior's members disagree on. For "
             "the local networks it vanishes far away, since their features do; hence the restored prior.",
             "banana_seeds": "The networks' sqrt(pq) again, one row for each seed, in closed form.",
@@ -41,18 +41,19 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
-    """Make three tables: errors, and total and epistemic uncertainty at the data and around them."""
+    """Make four tables: errors, total and epistemic uncertainty at the data and around them, and where it is least."""
     found = by_model(results)
-    return _errors(found), _away(found, "total"), _away(found, "epistemic")
+    return _errors(found), _away(found, "total"), _away(found, "epistemic"), _least(found)
 
 
 def _label(key: tuple[str, str]) -> str:
-    return f"VGP, {KERNEL_NAMES[key[1]]}" if key[0] == "gp" else f"network, {paper.NAMES[key[1]]}"
+    model, prior = key
+    return f"VGP, {KERNEL_NAMES[prior]}" if model == "gp" else f"{model}, {paper.NAMES[prior]}"
 
 
 def _summary(found: ByModel) -> str:
     """Say for each panel whether the total uncertainty rises from the data to radius 8, and how far, over seeds."""
-    sentences: dict[str, list[str]] = {"gp": [], "network": []}
+    sentences: dict[str, list[str]] = {"gp": [], "network": [], **{model: [] for model in INFINITE}}
     for (model, prior), (_, arrays) in found.items():
         data, _, far, _ = arrays["total, plain"].T
         name = KERNEL_NAMES[prior] if model == "gp" else paper.NAMES[prior]
@@ -60,11 +61,18 @@ def _summary(found: ByModel) -> str:
             f"in {(far > data).sum()} of {len(far)} seeds" if len(far) > 1 else ("yes" if far[0] > data[0] else "no")
         )
         sentences[model].append(f"{name} {rises} ({data.mean():.2f} to {far.mean():.2f})")
-    return (
-        "Does sqrt(pq) rise from the data to radius 8, where 0.5 is complete uncertainty?\n\n"
-        f"Gaussian processes: {', '.join(sentences['gp'])}.\n\n"
-        f"Networks: {', '.join(sentences['network'])}."
+    titles = {"gp": "Gaussian processes", "network": "Networks"}
+    return "\n\n".join(
+        ["Does sqrt(pq) rise from the data to radius 8, where 0.5 is complete uncertainty?"]
+        + [f"{titles.get(model, model.capitalize())}: {', '.join(said)}." for model, said in sentences.items() if said]
+        + [f"At radius {CIRCLES[0]}, the least on the circle: {rays}." for rays in [_rays(found)] if rays]
     )
+
+
+def _rays(found: ByModel) -> str:
+    """Say how sure each model with the Matérn prior is in the direction in which it is surest, in the worst seed."""
+    shown = {key: arrays["least, plain"][:, 0].min() for key, (_, arrays) in found.items() if "least, plain" in arrays}
+    return ", ".join(f"{_label(key)} {least:.2f}" for key, least in shown.items() if key[1] == "matern52")
 
 
 def _errors(found: ByModel) -> Table:
@@ -89,15 +97,31 @@ def _away(found: ByModel, kind: str) -> Table:
     return Table(caption, ("model", *PLACES), tuple(rows))
 
 
+def _least(found: ByModel) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for key, (_, arrays) in found.items():
+        for version in ("plain", "restored"):
+            if f"least, {version}" in arrays:
+                label = _label(key) + (", restored prior" if version == "restored" else "")
+                rows.append((label, *(Measured.over(column) for column in arrays[f"least, {version}"].T)))
+    caption = (
+        "The least sqrt(pq) on circles around the data, where 0.5 is complete uncertainty: what a ray leaves of it in "
+        "its direction; mean and std over seeds."
+    )
+    return Table(caption, ("model", *(f"radius {radius}" for radius in CIRCLES)), tuple(rows))
+
+
 def _maps(found: ByModel, name: str, top: float) -> Figure:
-    rows = [[("gp", prior) for prior in PRIORS], [("network", prior) for prior in (*PRIORS, "sincos")]]
-    figure, axes = plots.panels(2, 6, width=12, height=4.6)
+    gps, limits = [("gp", prior) for prior in PRIORS], [(model, "matern52") for model in INFINITE]
+    rows = [gps + limits, [("network", prior) for prior in (*PRIORS, "sincos")]]
+    figure, axes = plots.panels(2, 7, width=13, height=4.3)
     for row, keys in zip(axes, rows, strict=True):
         for ax, key in zip(row, keys, strict=False):
             if key in found:
                 config, arrays = found[key]
                 _map(ax, arrays[name], top, config, arrays)
-                ax.set_title(_label(key), fontsize="small")
+                title = _label(key).replace(", Matérn", "\nMatérn") if key in limits else _label(key)
+                ax.set_title(title, fontsize="small")
         for ax in row:
             ax.set_axis_off()
     return figure

@@ -1,4 +1,4 @@
-"""Variational Gaussian processes and networks, and what they believe on a grid and on circles around the data."""
+"""Gaussian processes, networks and infinite width, and what they believe on a grid and on circles around the data."""
 
 import math
 from functools import partial
@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stationary import metrics
 from stationary.gp import kernels
-from stationary.inference import ExactDropout, MCDropout, Point, fit, predict
+from stationary.inference import ExactDropout, InfiniteWidth, MCDropout, Point, Posterior, fit, predict
 from stationary.lab.baselines.exact import VGP, gp_training
-from stationary.lab.data import banana
+from stationary.lab.data import Split, banana
 from stationary.lab.experiments import networks, paper
-from stationary.lab.experiments.banana.config import Config
+from stationary.lab.experiments.banana.config import CIRCLES, INFINITE, Config
 from stationary.lab.runs.store import Arrays
-from stationary.nn import StationaryHead
+from stationary.nn import MLP, StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
 
@@ -27,6 +27,7 @@ KERNELS: dict[str, Any] = {
     "rbf": kernels.RBFNNKernel,
     "matern52": partial(kernels.MaternKernel, 2.5),
 }
+HELD_OUT = 0.25  # share of the 400 points that a trunk is not trained on
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
@@ -42,6 +43,9 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         ask = partial(predict, gp, batch_size=5000)
         seeds = [{"plain": ask}]
         drawn = boundary = ask(grid)
+    elif config.model in INFINITE:
+        seeds = [{"plain": partial(predict, posterior, batch_size=5000)} for posterior in infinite_width(config, split)]
+        drawn = boundary = seeds[0]["plain"](grid)
     else:
         prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")
         head = partial(
@@ -80,7 +84,21 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         results[f"epistemic, {kind}"] = np.array(
             [[p.mutual_information().mean().item() for p in row] for row in predictions]
         )
+        results[f"least, {kind}"] = np.array(
+            [[asks[kind](circle(r, device)).bernoulli_std().min().item() for r in CIRCLES] for asks in seeds]
+        )
     return results
+
+
+def infinite_width(config: Config, split: Split) -> list[Posterior]:
+    """Make the one posterior on the two columns, or one for each seed on a trunk that is trained with a finite head."""
+    kernel = InfiniteWidth(config.prior)
+    if config.model == "infinite width":
+        return [kernel.posterior([nn.Linear(2, 2).to(split.x_train)], split.train)]
+    train, held = networks.held_out(split.train, HELD_OUT, config.seed)
+    build = partial(MLP, 2, 2, hidden=(config.hidden,) * 3, activation=config.prior, dropout=config.dropout)
+    trained = networks.fit_seeds(Point(), build, train, networks.toy_training(config.epochs), config.n_seeds)
+    return [kernel.posterior(posterior.networks, train, validation=held) for posterior in trained]
 
 
 def circle(radius: float, device: str) -> Tensor:

@@ -11,7 +11,10 @@ DURATION = {"smoke": "a minute", "demo": "minutes, when the features are there",
 VERSION = 1
 LOCKSTEP = "seeds"
 
-TRUNK_CLASSES = {"paper": 10, "strict": 5}  # by setting, how many classes, the first ones, the trunk is trained on
+# By setting, how many classes, the first ones, the trunk is trained on. A trunk that is held out has not seen the last
+# tenth of the training images of each class.
+TRUNK_CLASSES = {"paper": 10, "strict": 5, "paper-held-out": 10, "strict-held-out": 5}
+PAPER, HELD_OUT = tuple(TRUNK_CLASSES)[:2], tuple(TRUNK_CLASSES)[2:]
 TRUNK_EPOCHS = 40
 
 
@@ -47,24 +50,28 @@ class Trained:
     Args:
         prior: the activation of the network's end.
         recipe: how the end is trained.
+        infinite: whether the end is not trained, but the limit of infinite width with the kernel of the prior's name.
     """
 
     prior: Prior
     recipe: Recipe = AS_STATED
+    infinite: bool = False
 
     @property
     def key(self) -> str:
         """The name in ``Config.prior`` and in stored results, such as "matern52 augmented steps"."""
-        return in_a_row(self.prior.key, self.recipe.key)
+        return in_a_row(self.prior.key, self.recipe.key, "infinite width" * self.infinite)
 
     @property
     def label(self) -> str:
         """The name in reports, such as "Matérn-5/2 augmented steps"."""
-        return in_a_row(self.prior.label, self.recipe.key)
+        return in_a_row(self.prior.label, self.recipe.key, "infinite width" * self.infinite)
 
 
 RECIPES = [Recipe(*choices) for choices in product((False, True), repeat=3)]
 TRAINED = {row.key: row for row in (Trained(prior, recipe) for recipe in RECIPES for prior in TRAINABLE.values())}
+LIMITS = [Trained(Prior(name), infinite=True) for name in ("matern52", "matern32")]
+TRAINED |= {row.key: row for row in LIMITS}
 ROWS = TRAINED | {key: Trained(prior) for key, prior in RESTORED.items()}
 
 PUBLISHED = [Prior(name) for name in ("rbf", "matern52", "matern32", "matern12", "erf", "step", "relu", "siren")]
@@ -83,10 +90,12 @@ class Config:
     """One activation, on one trunk. The defaults are the paper's, but for the weight decay, which it does not state.
 
     Args:
-        setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known classes, or
-            "generated" for generated images and an untrained trunk.
+        setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known classes;
+            "paper-held-out" and "strict-held-out" for such trunks that did not see the last tenth of the images, which
+            nothing is trained on and which choose the numbers of infinite width; or "generated" for generated images
+            and an untrained trunk.
         prior: key of a ``Trained``: the activation, which may have a variant, as in "step surrogate", or another way
-            of training, as in "relu augmented steps".
+            of training, as in "relu augmented steps"; or a kernel of infinite width, as in "matern52 infinite width".
         seeds: seeds of the networks; one network is trained for each.
         hidden: number of units between the features and the classes.
         lengthscale: length-scale of the activation.
@@ -113,9 +122,13 @@ class Config:
 
 def configs(scale: str = "paper") -> list[Config]:
     if scale == "smoke":
-        return [Config("generated", prior, epochs=10) for prior in ("matern52", "relu", "step surrogate")]
+        return [
+            Config("generated", prior, epochs=10) for prior in ("matern52", "relu", "step surrogate", LIMITS[0].key)
+        ]
     if scale == "demo":
-        return [Config(setting, prior.key, epochs=10) for setting in TRUNK_CLASSES for prior in PUBLISHED]
+        return [Config(setting, prior.key, epochs=10) for setting in PAPER for prior in PUBLISHED]
     rows = [Trained(prior) for prior in (*PUBLISHED, *BEYOND)]
     rows += [Trained(prior, recipe) for recipe in OTHERWISE for prior in PUBLISHED]
-    return [Config(setting, row.key, (seed,)) for setting in TRUNK_CLASSES for row in rows for seed in range(5)]
+    again = [*map(Trained, PUBLISHED), *LIMITS]
+    both = [(setting, row) for some, these in ((PAPER, rows), (HELD_OUT, again)) for setting in some for row in these]
+    return [Config(setting, row.key, (seed,)) for setting, row in both for seed in range(5)]

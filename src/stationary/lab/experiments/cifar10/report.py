@@ -27,6 +27,8 @@ OOD = (*AUROC, *(name for names in REST for name in names))
 SETTINGS = {
     "paper": "The trunk was trained on all ten classes",
     "strict": "The trunk was trained on the five known classes",
+    "paper-held-out": "The trunk was trained on nine tenths of the images of all ten classes",
+    "strict-held-out": "The trunk was trained on nine tenths of the images of the five known classes",
     "generated": "Generated images, untrained trunk",
 }
 HEADINGS = 0.25  # inches of space for headings above the figure's first row

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stationary import metrics
-from stationary.inference import MCDropout, Posterior, fit_folds, predict
+from stationary.inference import InfiniteWidth, MCDropout, Posterior, fit_folds, predict
 from stationary.lab.data import cifar10
 from stationary.lab.data.split import Split
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.cifar10 import trunk
-from stationary.lab.experiments.cifar10.config import AS_STATED, TRAINED, TRUNK_CLASSES, Config, Trained
+from stationary.lab.experiments.cifar10.config import AS_STATED, HELD_OUT, TRAINED, TRUNK_CLASSES, Config, Trained
 from stationary.lab.experiments.paper import look_up
 from stationary.lab.experiments.scores import SCORES
 from stationary.lab.runs.store import Arrays
@@ -23,6 +23,7 @@ from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
 from stationary.training import Training
+from stationary.training.data import Pair
 
 COPIES = 10  # shifted and perhaps mirrored copies of each training image, where training is augmented
 BINS = 40  # number of bins of the histograms
@@ -34,7 +35,7 @@ def missing(configs: Sequence[Config]) -> str | None:
     settings = {config.setting: True for config in configs if config.setting != "generated"}
     try:
         for setting in settings:
-            trunk.find_trunk(TRUNK_CLASSES[setting])
+            trunk.find_trunk(TRUNK_CLASSES[setting], setting in HELD_OUT)
         if settings:
             cifar10.find()
     except FileNotFoundError as problem:
@@ -49,8 +50,15 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     """
     row = look_up(TRAINED, config.prior, "prior")
     split = trunk.features(config.setting, device, copies=_copies(row))
-    build, data = partial(_head, row, config, split), [split.train] * len(config.seeds)
-    posteriors = fit_folds(MCDropout(config.n_samples), build, data, _training(row, config), seeds=config.seeds)
+    train = held = split.train
+    if config.setting in HELD_OUT or row.infinite:
+        out = trunk.is_held_out(split.y_train)
+        train, held = ((split.x_train[rows], split.y_train[rows]) for rows in (~out, out))
+    if row.infinite:
+        posteriors = [_infinite_width(row, seed, train, held) for seed in config.seeds]
+    else:
+        build, data = partial(_head, row, config, split), [train] * len(config.seeds)
+        posteriors = fit_folds(MCDropout(config.n_samples), build, data, _training(row, config), seeds=config.seeds)
     found = [dict(_evaluated(row, config, posterior, split)) for posterior in posteriors]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
@@ -59,6 +67,13 @@ def _head(row: Trained, config: Config, split: Split) -> StationaryHead:
     known = len(cifar10.KNOWN)
     activation = networks.activation(row.prior, config.lengthscale, code_scale=True)
     return StationaryHead(split.n_features, known, hidden=config.hidden, activation=activation, dropout=config.dropout)
+
+
+def _infinite_width(row: Trained, seed: int, train: Pair, held: Pair) -> Posterior:
+    """Make the posterior on the features, which are a trunk's although the network here begins behind it."""
+    x, _ = train
+    method = InfiniteWidth(row.prior.name, geometry="polar", per_column=False, seed=seed)
+    return method.posterior([nn.Linear(x.shape[1], len(cifar10.KNOWN)).to(x)], train, validation=held)
 
 
 def _copies(row: Trained) -> int:
@@ -81,7 +96,7 @@ def _training(row: Trained, config: Config) -> Training:
 
 def _evaluated(row: Trained, config: Config, posterior: Posterior, split: Split) -> Iterator[tuple[str, Any]]:
     yield from _row(row.key, config, posterior, split)
-    if row.prior.restorable and row.recipe == AS_STATED:
+    if row.prior.restorable and row.recipe == AS_STATED and not row.infinite:
         restored = Trained(replace(row.prior, restored=True))
         calibrate_prior(posterior.networks[0], split.x_train)
         yield from _row(restored.key, config, posterior, split)

@@ -21,7 +21,7 @@ from stationary.inference import Point, fit, predict
 from stationary.lab.data import cache, cifar10
 from stationary.lab.data.cifar10 import Images
 from stationary.lab.data.split import Split
-from stationary.lab.experiments.cifar10.config import TRUNK_CLASSES, TRUNK_EPOCHS
+from stationary.lab.experiments.cifar10.config import HELD_OUT, TRUNK_CLASSES, TRUNK_EPOCHS
 from stationary.lab.models.googlenet import GoogLeNet, normalised
 from stationary.lab.runs.store import write_json
 from stationary.metrics import accuracy
@@ -58,6 +58,7 @@ class TrunkRecipe:
         weight_decay: weight decay of SGD, which is part of the gradient.
         label_smoothing: share of the target's probability that is spread over all classes.
         seed: seed of the initial weights, the order of the images, their shifts and their mirroring.
+        held_out: whether it is not trained on the images that ``is_held_out`` names.
     """
 
     n_classes: int = 10
@@ -69,6 +70,7 @@ class TrunkRecipe:
     weight_decay: float = 5e-4
     label_smoothing: float = 0.0
     seed: int = 0
+    held_out: bool = False
 
 
 # Training
@@ -129,6 +131,8 @@ def train_trunk(
         build: function that makes the network from the number of classes.
     """
     x_test, y_test = _of_classes(images.x_test, images.y_test, recipe.n_classes, device)
+    seen = ~is_held_out(images.y_train) if recipe.held_out else slice(None)
+    x_train, y_train = images.x_train[seen], images.y_train[seen]
     tests = [(_prepared(x), y) for x, y in zip(x_test.split(BATCH[device]), y_test.split(BATCH[device]), strict=True)]
     curve: list[Epoch] = []
 
@@ -139,7 +143,7 @@ def train_trunk(
     posterior = fit(
         Point(),
         lambda: build(recipe.n_classes).to(device, memory_format=torch.channels_last),  # type: ignore[call-overload]
-        AugmentedBatches(*_of_classes(images.x_train, images.y_train, recipe.n_classes, device), recipe),
+        AugmentedBatches(*_of_classes(x_train, y_train, recipe.n_classes, device), recipe),
         _training(recipe, device),
         validation=tests,
         progress=note,
@@ -181,6 +185,15 @@ def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
     return F.pad(images, (SHIFT,) * 4)[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
+def is_held_out(y: Tensor) -> Tensor:
+    """Say of each image, by the classes (n,) of all in their order, whether it is among the last tenth of its class."""
+    held = torch.zeros_like(y, dtype=torch.bool)
+    for label in y.unique():
+        rows = (y == label).nonzero()[:, 0]
+        held[rows[len(rows) - len(rows) // 10 :]] = True
+    return held
+
+
 def _of_classes(x: Tensor, y: Tensor, n_classes: int, device: str) -> tuple[Tensor, Tensor]:
     rows = y < n_classes
     return x[rows].to(device), y[rows].to(device)
@@ -194,8 +207,8 @@ def _prepared(images: Tensor) -> Tensor:
 # Files
 
 
-def file_name(n_classes: int) -> str:
-    return f"trunk-{n_classes}.safetensors"
+def file_name(n_classes: int, held_out: bool = False) -> str:
+    return f"trunk-{n_classes}{'-held-out' * held_out}.safetensors"
 
 
 def save_trunk(
@@ -212,7 +225,7 @@ def save_trunk(
     """
     tensors = {name: (t.half() if t.is_floating_point() else t).contiguous() for name, t in model.state_dict().items()}
     content = save(tensors)
-    path = write_atomically(folder / file_name(recipe.n_classes), lambda file: file.write(content))
+    path = write_atomically(folder / file_name(recipe.n_classes, recipe.held_out), lambda file: file.write(content))
     digest = sha256(content).hexdigest()
     about = {"recipe": asdict(recipe), "environment": environment, "sha256": digest, "curve": curve}
     write_json(path.with_suffix(".json"), about)
@@ -241,8 +254,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged ({error}); restore it, or delete it and train again") from error
 
 
-def find_trunk(n_classes: int) -> Path:
-    """Return the file of the trunk that was trained on so many classes.
+def find_trunk(n_classes: int, held_out: bool = False) -> Path:
+    """Return the file of the trunk that was trained on so many classes, perhaps without the images that are held out.
 
     It is looked for in ``$STATIONARY_DATA``, in results/cifar10 of the current folder, and in the cache folder.
 
@@ -250,11 +263,12 @@ def find_trunk(n_classes: int) -> Path:
         FileNotFoundError: if none of these folders has it.
     """
     folders = [os.environ.get("STATIONARY_DATA"), "results/cifar10", cache.folder()]
-    paths = [Path(folder).expanduser() / file_name(n_classes) for folder in folders if folder]
+    paths = [Path(folder).expanduser() / file_name(n_classes, held_out) for folder in folders if folder]
     for path in paths:
         if path.is_file():
             return path
-    setting = next(name for name, count in TRUNK_CLASSES.items() if count == n_classes)
+    wanted = n_classes, held_out
+    setting = next(name for name, count in TRUNK_CLASSES.items() if (count, name in HELD_OUT) == wanted)
     raise FileNotFoundError(
         f"no trained network {' or '.join(map(str, paths))}; run this in a checkout, which has it, or train it on a "
         f"GPU: stationary trunk {setting} --device cuda"
@@ -277,8 +291,9 @@ def features(setting: str, device: str, *, copies: int = 0) -> Split:
     They are cached on disk piece by piece, so that an interrupted computation continues where it was.
 
     Args:
-        setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known ones only, or
-            "generated" for a trunk with random weights and generated images, to try things out.
+        setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known ones only,
+            with "-held-out" for one that did not see the images that ``is_held_out`` names; or "generated" for a trunk
+            with random weights and generated images, to try things out.
         device: device on which the features are computed and returned.
         copies: number of copies of each training image, each shifted and perhaps mirrored; 0 for the images as they
             are.
@@ -289,7 +304,7 @@ def features(setting: str, device: str, *, copies: int = 0) -> Split:
     if setting == "generated":
         model, key = _untrained(images.x_train), None
     else:
-        path = find_trunk(TRUNK_CLASSES[setting])
+        path = find_trunk(TRUNK_CLASSES[setting], setting in HELD_OUT)
         model, key = load_trunk(path), sha256(path.read_bytes()).hexdigest()[:16]
     known = images.y_train < len(cifar10.KNOWN)
     x = images.x_train[known]

@@ -2,7 +2,8 @@
 
 It is a small copy of the paper's CIFAR-10 experiment that needs no download. The network has a ReLU trunk, the
 activation in the last hidden layer, and dropout 0.2; five are trained for each activation. The question is which
-measure tells unknown digits from known ones, plain and with the restored prior.
+measure tells unknown digits from known ones, plain, with the restored prior, and where the last hidden layer is
+replaced by its limit of infinite width.
 """
 
 from typing import TYPE_CHECKING

@@ -11,6 +11,7 @@ LOCKSTEP = None
 
 PRIORS: tuple[str, ...] = ("relu", "leaky_relu", "erf", "step", "rbf", "matern72", "matern52", "matern32", "matern12")
 PRIORS += ("sine", "cosine", "sincos", "triangle_wave", "periodic_relu")  # periodic ones
+INFINITE = {f"{prior} infinite width": prior for prior in ("matern52", "matern32")}  # rows, and their kernels
 MEASURES = ("std", "entropy", "mutual_information")
 
 
@@ -19,7 +20,8 @@ class Config:
     """One activation.
 
     Args:
-        prior: name of the activation of the last hidden layer.
+        prior: name of the activation of the last hidden layer; followed by "infinite width", the last hidden layer only
+            trains the others, and a posterior with the kernel of that name takes its place.
         lengthscale: length-scale of that activation.
         hidden: widths of the hidden layers.
         dropout: dropout probability of the units of the last hidden layer.
@@ -43,4 +45,4 @@ class Config:
 
 def configs(scale: str = "paper") -> list[Config]:
     small: dict[str, Any] = {"epochs": 5, "n_seeds": 2} if scale == "smoke" else {}
-    return [Config(prior=prior, **small) for prior in PRIORS]
+    return [Config(prior=prior, **small) for prior in (*PRIORS, *INFINITE)]

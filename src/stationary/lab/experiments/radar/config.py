@@ -12,8 +12,9 @@ VERSION = 1
 LOCKSTEP = "seeds"
 
 GROUPS = ("known", "similar", "different")
-Averaging = Literal["NN", "ensemble", "SWAG"]  # NN averages over MC dropout; the others average over several networks
-AVERAGING: tuple[Averaging, ...] = ("NN", "ensemble", "SWAG")
+# NN averages over MC dropout, ensemble and SWAG over several networks; infinite width, on the features, over functions.
+Averaging = Literal["NN", "ensemble", "SWAG", "infinite width"]
+AVERAGING: tuple[Averaging, ...] = ("NN", "ensemble", "SWAG", "infinite width")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Averaged:
 ROWS = {row.key: row for row in (Averaged(prior, method) for method in AVERAGING for prior in TRAINABLE.values())}
 ROWS |= {key: Averaged(prior) for key, prior in RESTORED.items()}
 
+LIMITS = [Averaged(Prior(name), "infinite width") for name in ("matern52", "matern32")]
 PUBLISHED = [Prior("relu"), Prior("matern52")]
 BEYOND = [Prior("rbf"), Prior("matern72"), Prior("matern32"), Prior("matern12"), Prior("matern12", "surrogate")]
 BEYOND += [Prior("erf"), Prior("step"), Prior("step", "surrogate"), Prior("siren"), Prior("leaky_relu")]
@@ -54,7 +56,8 @@ class Config:
 
     Args:
         prior: key of the prior whose activation the 120 units have; it may have a variant, as in "step surrogate".
-        method: how predictions are averaged: "NN" (MC dropout), "ensemble" or "SWAG".
+        method: how predictions are averaged: "NN" (MC dropout), "ensemble", "SWAG" or "infinite width", where the 120
+            units only train the features, and a posterior with the kernel of the same name takes their place.
         seeds: seeds of the networks; one posterior is fitted for each.
         n_emitters: number of known emitters, and of unknown ones in each group.
         n_modes: number of modes of each emitter.
@@ -90,9 +93,10 @@ class Config:
 def configs(scale: str = "paper") -> list[Config]:
     if scale == "smoke":
         small: dict[str, Any] = {"n_emitters": 5, "n_modes": 3, "samples_per_mode": 2, "n_test": 200, "epochs": 4}
-        return [Config(prior.key, **small) for prior in PUBLISHED]
+        return [Config(row.prior.key, row.method, **small) for row in (*map(Averaged, PUBLISHED), LIMITS[0])]
     if scale == "demo":
-        return [Config(prior.key, samples_per_mode=1, n_test=2_000) for prior in PUBLISHED]
+        rows = [*map(Averaged, PUBLISHED), LIMITS[0]]
+        return [Config(row.prior.key, row.method, samples_per_mode=1, n_test=2_000) for row in rows]
     rows = [Averaged(prior) for prior in (*PUBLISHED, *BEYOND)]
-    rows += [Averaged(prior, method) for prior in PUBLISHED for method in AVERAGING if method != "NN"]
+    rows += [Averaged(prior, method) for prior in PUBLISHED for method in AVERAGING[1:3]] + LIMITS
     return [Config(row.prior.key, row.method, (seed,)) for row in rows for seed in range(5)]

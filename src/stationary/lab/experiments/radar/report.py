@@ -18,7 +18,7 @@ from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
-SHOWN = ("relu", "matern52", "matern52 restored")  # rows that the figures show
+SHOWN = ("relu", "matern52", "matern52 restored", "matern52 infinite width")  # rows that the figures show
 MAIN = ("ACC known", "NLPD known", "ECE known")
 SEPARATION = tuple(f"{metric} {group}" for metric in ("AUROC", "FPR95") for group in GROUPS[1:])
 OTHER_SCORES = ("mutual_information", "std", "max_probability", "energy")
@@ -40,8 +40,9 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "radar-patterns": _patterns(config),
         },
         captions={
-            "radar-entropy": "Predictive entropy by MC dropout, first seed: known emitters, unknown ones that "
-            "are similar to them, and unknown ones that are different. The axis ends at the entropy of a guess.",
+            "radar-entropy": "Predictive entropy, by MC dropout but for infinite width, first seed: known emitters, "
+            "unknown ones that are similar to them, and unknown ones that are different. The axis ends at the entropy "
+            "of a guess.",
             "radar-examples": "One sample of each group: its first pulses, and what each network says about it, with "
             "the five most probable emitters. H is the entropy, MI the mutual information.",
             "radar-noise": "Accuracy and NLPD on known emitters by noise level, mean over seeds; at level 10 half the "

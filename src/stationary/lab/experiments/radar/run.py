@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stationary import metrics
-from stationary.inference import SWAG, Ensemble, MCDropout, Method, Posterior, fit_folds, predict
+from stationary.inference import SWAG, Ensemble, InfiniteWidth, MCDropout, Method, Posterior, fit_folds, predict
 from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
@@ -22,7 +22,8 @@ from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
 from stationary.training import Training
 
-TRAINING, VALIDATION, TEST = 1, 2, 3  # seeds of the simulations of known emitters; VALIDATION chose spread and error
+# Seeds of the simulations of known emitters; VALIDATION chose spread and error, and the numbers of infinite width.
+TRAINING, VALIDATION, TEST = 1, 2, 3
 SIMILAR, DIFFERENT = 4, 5  # seeds of the simulations of unknown emitters
 ENSEMBLE = 5  # number of networks of an ensemble
 BINS = 40  # number of bins of the histograms
@@ -36,11 +37,13 @@ class Simulated(NamedTuple):
     Args:
         x: training inputs, on the device.
         y: numbers of their emitters, on the device.
+        validation: more samples of known emitters, which are not trained on.
         groups: the test data of the groups "known", "similar" and "different".
     """
 
     x: Tensor
     y: Tensor
+    validation: Pulses
     groups: dict[str, Pulses]
 
 
@@ -55,7 +58,8 @@ def simulated(
         "similar": library.similar(n_emitters, SIMILAR).draw(n_test, seed=SIMILAR),
         "different": library.different(n_emitters, DIFFERENT).draw(n_test, seed=DIFFERENT),
     }
-    return Simulated(training.inputs().to(device), training.targets().to(device), groups)
+    validation = library.draw(n_test, seed=VALIDATION)
+    return Simulated(training.inputs().to(device), training.targets().to(device), validation, groups)
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
@@ -103,6 +107,7 @@ METHODS: dict[str, Callable[[Config], Method]] = {
     "NN": lambda config: MCDropout(config.n_samples),
     "ensemble": lambda config: Ensemble(ENSEMBLE),
     "SWAG": lambda config: SWAG(start=0.5),  # weights are collected in the second half of training
+    "infinite width": lambda config: InfiniteWidth(config.prior),
 }
 
 
@@ -111,7 +116,10 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
     method = METHODS[config.method](config)
     seeds = [seed + 1000 * k for seed in config.seeds for k in range(method.n_networks)]
     folds = [(data.x, data.y)] * len(config.seeds)
-    return fit_folds(method, partial(build, config), folds, training_of(config), seeds=seeds)
+    held = None
+    if config.method == "infinite width":
+        held = data.validation.inputs().to(data.x), data.validation.targets().to(data.y)
+    return fit_folds(method, partial(build, config), folds, training_of(config), seeds=seeds, validation=held)
 
 
 def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:

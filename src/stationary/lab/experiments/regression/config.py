@@ -10,6 +10,7 @@ DURATION = {"smoke": "seconds", "demo": "a minute", "paper": "a few minutes"}
 LOCKSTEP = None
 
 PRIORS = ("relu", "rbf", "matern52", "matern32", "matern12")
+STATIONARY = PRIORS[1:]  # those whose kernels infinite width has
 PLACES = {"in the gap": 0.0, "at the edges": 2.5, "far away": 20.0}  # |x| at which the uncertainty is measured
 
 
@@ -18,8 +19,8 @@ class Config:
     """One model, with one prior.
 
     Args:
-        model: "network", or "gp" for exact Gaussian process regression.
-        prior: name of the activation, or of the one whose kernel the Gaussian process has.
+        model: "network"; "gp" for exact Gaussian process regression; or "infinite width", without a trunk.
+        prior: name of the activation, or of the one whose kernel the Gaussian process or the infinite width has.
         lengthscale: length-scale of the network's activation.
         hidden: number of units of the hidden layer.
         dropout: dropout probability of these units.
@@ -55,4 +56,5 @@ SCALES: dict[str, dict[str, Any]] = {
 
 def configs(scale: str = "paper") -> list[Config]:
     gps = [Config(model="gp", prior=prior, **SCALES[scale]) for prior in PRIORS]
-    return gps + [Config(prior=prior, **SCALES[scale]) for prior in (*PRIORS, "sincos")]
+    nets = [Config(prior=prior, **SCALES[scale]) for prior in (*PRIORS, "sincos")]
+    return gps + nets + [Config(model="infinite width", prior=prior, **SCALES[scale]) for prior in STATIONARY]

@@ -23,7 +23,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         figures={"regression": _figure(found)},
         captions={
             "regression": "Mean and two standard deviations of the function. Top: exact GP. Middle: networks, mean and "
-            "std averaged over repeats. Bottom: the same networks with the restored prior; sine-cosine."
+            "std averaged over repeats; the same networks with the restored prior; sine-cosine. Bottom: infinite width."
         },
         tables=tables(results),
     )
@@ -36,9 +36,7 @@ def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
 
 def _label(model: str, prior: str, kind: str = "plain") -> str:
     names = {**paper.NAMES, "relu": "ArcCos-1"} if model == "gp" else paper.NAMES
-    return f"{'GP' if model == 'gp' else 'network'}, {names[prior]}" + (
-        ", restored prior" if kind == "restored" else ""
-    )
+    return f"{'GP' if model == 'gp' else model}, {names[prior]}" + (", restored prior" if kind == "restored" else "")
 
 
 def _roughness(arrays: Arrays, kind: str = "plain") -> float:
@@ -50,15 +48,18 @@ def _summary(found: ByModel) -> str:
     """Say whether the uncertainty in the gap, large where functions are not stiff, grows from RBF to Matérn-1/2."""
     order = [prior for prior in PRIORS if prior != "relu"]
     texts = []
-    for model, label in (("gp", "Gaussian processes"), ("network", "networks")):
+    for model, label in (("gp", "Gaussian processes"), ("network", "networks"), ("infinite width", "infinite width")):
         gaps = {paper.NAMES[prior]: _gap(found[model, prior][1]) for prior in order if (model, prior) in found}
         values = list(gaps.values())
+        if not values:
+            continue
         verdict = "grows all the way" if values == sorted(values) else "does not grow all the way"
         texts.append(f"for {label} it {verdict} ({', '.join(f'{name} {gap:.1f}' for name, gap in gaps.items())})")
     return (
         "Less stiff means more uncertainty in the gap. Relative to the uncertainty at the data, "
-        + " and ".join(texts)
+        + "; ".join(texts)
         + ". Far away (|x| = 20) the plain local networks are sure of their last bias; the restored prior corrects it."
+        + " Infinite width returns to its prior there by itself." * any(model == "infinite width" for model, _ in found)
     )
 
 
@@ -90,8 +91,9 @@ def _figure(found: ByModel) -> Figure:
         [("gp", prior, "plain") for prior in columns],
         [("network", prior, "plain") for prior in columns],
         [("network", "sincos", "plain"), *(("network", prior, "restored") for prior in columns[1:])],
+        [("infinite width", prior, "plain") for prior in columns],  # there is none of ReLU
     ]
-    figure, axes = plots.panels(3, len(columns), width=12, height=6.5, sharey=True)
+    figure, axes = plots.panels(4, len(columns), width=12, height=8.5, sharey=True)
     for row, keys in zip(axes, rows, strict=True):
         for ax, (model, prior, kind) in zip(row, keys, strict=True):
             if (model, prior) not in found:

@@ -1,14 +1,14 @@
-"""Training of exact Gaussian processes and networks, and their functions on an interval."""
+"""Training of exact Gaussian processes, networks and infinite width, and their functions on an interval."""
 
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stationary.gp import kernels
-from stationary.inference import MCDropout, fit, predict
+from stationary.inference import InfiniteWidth, MCDropout, fit, predict
 from stationary.lab.baselines.exact import ExactGP, gp_training
 from stationary.lab.data import toy_regression
 from stationary.lab.experiments import networks, paper
@@ -38,6 +38,9 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     if config.model == "gp":
         process = ExactGP().builder(KERNELS[config.prior](), split.train)
         posterior = fit(ExactGP(), process, split.train, gp_training(config.gp_steps))
+        asks = {"plain": [partial(_ask, posterior, None)]}
+    elif config.model == "infinite width":
+        posterior = InfiniteWidth(config.prior).posterior([nn.Linear(1, 1).to(near)], split.train)
         asks = {"plain": [partial(_ask, posterior, None)]}
     else:
         prior = paper.look_up(paper.TRAINABLE, config.prior, "prior")

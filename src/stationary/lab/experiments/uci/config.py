@@ -14,6 +14,7 @@ LOCKSTEP = "folds"
 
 DATASETS = ("diabetes", "adult", "adult-scaled", "connect-4", "connect-4-codes", "connect-4-onehot", "covtype")
 ENCODINGS = {"adult-scaled": "adult", "connect-4-codes": "connect-4"}  # data sets of the paper in other columns
+LIMITED = ("diabetes", "adult", "connect-4", "covtype")  # data sets that infinite width is tried on
 PRIORS = ("rbf", "matern52", "matern32", "matern12")
 COMPARED = {"NLPD": -1, "ACC": 1, "AUC": 1}  # the metrics that the paper has; 1 where larger is better, else -1
 METRICS = (*COMPARED, "NLPD mean-probability", "ECE", "Brier")
@@ -114,7 +115,24 @@ class SVDKLRow:
         return in_a_row("SV-DKL", "converged" * self.converged)
 
 
-Row: TypeAlias = NetworkRow | EnsembleRow | SWAGRow | SVGPRow | GPDNNRow | SVDKLRow
+@dataclass(frozen=True)
+class InfiniteWidthRow:
+    """The limit of infinite width: on the features of the network's trunk, or on the columns themselves.
+
+    Args:
+        columns: whether there is no trunk. A trunk is trained without a tenth of the training rows, which then choose
+            the numbers of the prior; without a trunk the evidence chooses them, and no row is left out.
+    """
+
+    columns: bool = False
+    nlpd: ClassVar[str] = "nlpd"
+
+    @property
+    def name(self) -> str:
+        return in_a_row("infinite width", "columns" * self.columns)
+
+
+Row: TypeAlias = NetworkRow | EnsembleRow | SWAGRow | SVGPRow | GPDNNRow | SVDKLRow | InfiniteWidthRow
 METHODS: dict[str, Row] = {
     method.name: method
     for method in (
@@ -123,6 +141,7 @@ METHODS: dict[str, Row] = {
         *(SVGPRow(), SVGPRow(unit=True), SVGPRow(ard=True)),
         *(GPDNNRow(), GPDNNRow(learning_rate=1e-4), GPDNNRow(epsilon=1e-3)),
         *(SVDKLRow(), SVDKLRow(converged=True)),
+        *(InfiniteWidthRow(), InfiniteWidthRow(columns=True)),
     )
 }
 # Rows of the same network: with the exact integral over dropout, and with the restored prior.
@@ -145,7 +164,8 @@ class Config:
         epochs: number of epochs of training, for every method.
         batch_size: number of rows in a batch, for every method.
         hidden: widths of the hidden layers of the network, and of the layers of the GP methods' trunks.
-        n_inducing: number of inducing points of SVGP; GPDNN and SV-DKL have as many as features.
+        n_inducing: number of inducing points of SVGP; GPDNN and SV-DKL have as many as features, and infinite width
+            twice as many as SVGP.
         n_samples: number of MC dropout samples in prediction.
         seed: seed of the folds, the initial weights, the order of the rows and the dropout masks.
     """
@@ -206,3 +226,7 @@ def _grid(dataset: str) -> Iterator[tuple[str, Row, str]]:
     if dataset == "diabetes":
         for prior in PRIORS:
             yield dataset, SVDKLRow(converged=True), prior
+    if dataset in LIMITED:
+        for prior in ("matern52", "matern32"):
+            yield dataset, InfiniteWidthRow(), prior
+            yield dataset, InfiniteWidthRow(columns=True), prior

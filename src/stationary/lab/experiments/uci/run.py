@@ -13,7 +13,18 @@ import torch
 from torch import nn
 
 from stationary import metrics
-from stationary.inference import SWAG, Ensemble, ExactDropout, MCDropout, Method, Point, Posterior, fit_folds, predict
+from stationary.inference import (
+    SWAG,
+    Ensemble,
+    ExactDropout,
+    InfiniteWidth,
+    MCDropout,
+    Method,
+    Point,
+    Posterior,
+    fit_folds,
+    predict,
+)
 from stationary.lab.baselines import GPDNN, SVDKL, SVGP
 from stationary.lab.baselines.sparse import SparseMethod
 from stationary.lab.data import Split, uci
@@ -27,6 +38,7 @@ from stationary.lab.experiments.uci.config import (
     Config,
     EnsembleRow,
     GPDNNRow,
+    InfiniteWidthRow,
     NetworkRow,
     Row,
     SVDKLRow,
@@ -38,11 +50,13 @@ from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
 from stationary.training import Build, Group, Training
+from stationary.training.data import Pair
 
 LEARNING_RATES = dict.fromkeys(("adult", "adult-scaled"), 5e-5) | {"covtype": 5e-4, "diabetes": 1e-4}
 LEARNING_RATES |= dict.fromkeys(("connect-4", "connect-4-codes", "connect-4-onehot"), 2e-4)
 SMOOTHNESS = paper.NUS | {"rbf": math.inf}
 LENGTHSCALE = 0.5
+HELD_OUT = 0.1  # share of the training rows that the trunk of infinite width is not trained on
 CONVERGED = 50  # factor on the epochs that lets SV-DKL converge
 
 Prediction = tuple[Categorical, Categorical]  # the prediction that NLPD and AUC measure, and the one that ACC measures
@@ -53,7 +67,8 @@ class Clock:
     """Measures the seconds of set-up, training and evaluation.
 
     Set-up is all time before evaluation that is beyond the number of epochs times the mean time of a later epoch: for
-    example what the first epoch takes longer than the others.
+    example what the first epoch takes longer than the others. What a method computes after the last epoch counts as
+    training where it is noted as ``solving``.
 
     Args:
         device: the device that computes; "cuda" is waited for before the time is read.
@@ -61,7 +76,7 @@ class Clock:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.start, self.epochs = self.now(), list[float]()
+        self.start, self.epochs, self.solving = self.now(), list[float](), 0.0
 
     def now(self) -> float:
         """Return the time in seconds, when the device has finished its work."""
@@ -77,9 +92,10 @@ class Clock:
 
     def seconds(self, trained: float) -> tuple[float, float, float]:
         """Return the seconds of set-up, training and evaluation until now; ``trained`` is when training was over."""
-        first, later = self.epochs[0] - self.start, self.epochs[-1] - self.epochs[0]
-        training = later * len(self.epochs) / max(1, len(self.epochs) - 1)
-        return max(0.0, trained - self.start - training) if later else first, training, self.now() - trained
+        epochs = self.epochs or [self.start]
+        first, later = epochs[0] - self.start, epochs[-1] - epochs[0]
+        training = later * len(epochs) / max(1, len(epochs) - 1) + self.solving
+        return max(0.0, trained - self.start - training) if training else first, training, self.now() - trained
 
 
 @dataclass(frozen=True)
@@ -112,9 +128,15 @@ class Given:
         }
         return Training(**common | options)
 
-    def fit(self, method: Method, build: Build | Sequence[Build], training: Training) -> list[Posterior]:
-        """Fit a posterior to each fold."""
-        config, folds = self.config, [split.train for split in self.splits]
+    def fit(
+        self,
+        method: Method,
+        build: Build | Sequence[Build],
+        training: Training,
+        folds: Sequence[Pair] | None = None,
+    ) -> list[Posterior]:
+        """Fit a posterior to each fold, or to other data for each."""
+        config, folds = self.config, folds or [split.train for split in self.splits]
         seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
         return fit_folds(method, build, folds, training, seeds=seeds, progress=self.clock.epoch, keep_diverged=True)
 
@@ -197,6 +219,26 @@ def _gp(given: Given, method: SparseMethod, training: Training) -> Iterator[Pred
     return _each(given, method, builds, training)
 
 
+def _infinite_width(row: InfiniteWidthRow, given: Given) -> Iterator[Predictions]:
+    """Train trunks by the network's own head, if there are any, and solve for the posterior of each fold."""
+    config, clock = given.config, given.clock
+    trains: list[Pair] = [split.train for split in given.splits]
+    helds: list[Pair | None] = [None] * len(trains)
+    models: list[nn.Module] = [nn.Linear(split.n_features, split.n_classes).to(split.x_train) for split in given.splits]
+    if not row.columns:
+        seeds = [config.seed + fold for fold in config.folds]
+        parts = [networks.held_out(train, HELD_OUT, seed) for train, seed in zip(trains, seeds, strict=True)]
+        trains, helds = [train for train, _ in parts], [held for _, held in parts]
+        training = given.training(learning_rate=LEARNING_RATES[config.dataset])
+        models = [posterior.networks[0] for posterior in given.fit(Point(), given.build, training, trains)]
+    method = InfiniteWidth(config.prior, n_inducing=2 * config.n_inducing)
+    for model, train, held, split in zip(models, trains, helds, given.splits, strict=True):
+        start = clock.now()
+        posterior = method.posterior([model], train, validation=held)
+        clock.solving += clock.now() - start
+        yield {row.name: partial(_once, posterior, split)}
+
+
 def _each(given: Given, method: Method, build: Build | Sequence[Build], training: Training) -> Iterator[Predictions]:
     """Train once for one row."""
     for posterior, split in zip(given.fit(method, build, training), given.splits, strict=True):
@@ -215,6 +257,7 @@ PREDICTIONS: dict[type, Callable[[Any, Given], Iterator[Predictions]]] = {
     SVGPRow: _svgp,
     GPDNNRow: _gpdnn,
     SVDKLRow: _svdkl,
+    InfiniteWidthRow: _infinite_width,
 }
 
 
