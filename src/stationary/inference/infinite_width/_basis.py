@@ -102,6 +102,22 @@ def unseen(phi: Tensor) -> Tensor:
     return (1 - phi.square().sum(-1)).clamp(min=0)
 
 
+def moments(basis: Basis, mean: Tensor, root: Tensor, u: Tensor, variance: float | Tensor) -> tuple[Tensor, Tensor]:
+    """The mean (n, c) of the outputs at u (n, d), and their variance (n, 1), or (n, c) where they differ in it.
+
+    Args:
+        basis: the basis.
+        mean: (M, c) mean of the weights W.
+        root: (M, M), or (c, M, M), the Cholesky factors of the precision of W.
+        u: the places.
+        variance: prior variance of the outputs, one number or (c,).
+    """
+    phi = basis(u)
+    roots = root if root.ndim == 3 else root[None]
+    inside = [torch.linalg.solve_triangular(each, phi.mT, upper=False).square().sum(0) for each in roots]
+    return phi @ mean, torch.stack(inside, -1) + variance * unseen(phi)[:, None]
+
+
 def greedy(basis: Basis, u: Tensor, most: int, least: float) -> Tensor:
     """The indices of the rows of u (n, d) to add to the inducing inputs: again and again the one that they see least.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stationary.inference.infinite_width import _classes, _values
-from stationary.inference.infinite_width._basis import Basis, Passes, unseen
+from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._sums import alone
 
 VARIANCE = 10.0  # where the search for the variance starts
@@ -176,14 +176,6 @@ def typical_distance(u: Tensor) -> Tensor:
     return distances.median()
 
 
-def outputs(basis: Basis, solution: _classes.Solution, u: Tensor, variance: float) -> tuple[Tensor, Tensor]:
-    """The mean (n, c) of the outputs without their prior mean, and their variance (n, 1), or (n, c) for labels."""
-    phi = basis(u)
-    roots = solution.root if solution.root.ndim == 3 else solution.root[None]
-    inside = torch.linalg.solve_triangular(roots, phi.mT.expand(len(roots), -1, -1), upper=False).square().sum(1).mT
-    return phi @ solution.mean, inside + variance * unseen(phi)[:, None]
-
-
 def _judged(
     sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
 ) -> tuple[float, float]:
@@ -192,7 +184,9 @@ def _judged(
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
         return 1.0 if temperature is None else temperature, loss
     u, y = sample.validation
-    return _best(*outputs(task.passes.basis, solution, u, task.variance), sample.offset, y, None, temperature)
+    return _best(
+        *moments(task.passes.basis, solution.mean, solution.root, u, task.variance), sample.offset, y, None, temperature
+    )
 
 
 def _in_folds(
@@ -204,7 +198,7 @@ def _in_folds(
     for k in range(FOLDS):
         out = (fold == k).to(sample.u.device)
         without = _classes.solve(replace(task, weight=sample.weight * ~out), solution.mean, ROUGH)
-        mean, variance = outputs(task.passes.basis, without, sample.u[out], task.variance)
+        mean, variance = moments(task.passes.basis, without.mean, without.root, sample.u[out], task.variance)
         parts.append((mean, variance, sample.y[out], sample.weight[out]))
     mean, variance, y, weight = (torch.cat(each) for each in zip(*parts, strict=True))
     return _best(mean, variance, sample.offset, y, weight, temperature)

@@ -40,14 +40,14 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Moments:
+class Sums:
     """Sums over the training rows, which more rows add to: G (M, M) and b (M, m)."""
 
     outer: Tensor
     products: Tensor
 
     @classmethod
-    def of(cls, passes: Passes, y: Tensor, weight: Tensor, total: Total) -> "Moments":
+    def of(cls, passes: Passes, y: Tensor, weight: Tensor, total: Total) -> "Sums":
         size = passes.basis.size
         outer, products = y.new_zeros(size, size), y.new_zeros(size, y.shape[1])
         for rows, phi in passes:

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from stationary._checks import check_finite
 from stationary.inference.base import Method, Networks, only_network
 from stationary.inference.infinite_width import _classes, _search, _values
-from stationary.inference.infinite_width._basis import Basis, Passes
+from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import GEOMETRIES, Geometry
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, has_trunk
@@ -301,9 +301,8 @@ class _Fit:
             basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
             passes = Passes(basis, lambda each: u[each], len(u), method.memory)
             task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone)
-            mean, variance = _search.outputs(
-                basis, _classes.solve(task, None, _search.ROUGH), validation[0], task.variance
-            )
+            solution = _classes.solve(task, None, _search.ROUGH)
+            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.variance)
             log_temperature, _ = _search.least(
                 lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
             )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stationary._files import write_atomically
 from stationary.inference.infinite_width import _classes, _values
-from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, greedy, unseen
+from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, greedy, moments
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
@@ -100,8 +100,8 @@ class InfiniteWidthPosterior:
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
         if family is Gaussian:
-            moments = _values.Moments.of(passes, rows.y - numbers.offset, rows.weight, total)
-            values = moments.solve(numbers.variance, numbers.noise)  # type: ignore[arg-type]
+            sums = _values.Sums.of(passes, rows.y - numbers.offset, rows.weight, total)
+            values = sums.solve(numbers.variance, numbers.noise)  # type: ignore[arg-type]
             mean, root = values.mean, values.root
         else:
             task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total)
@@ -162,15 +162,11 @@ class InfiniteWidthPosterior:
 
     def _moments(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """The mean (n, c) of the outputs, for classes without their prior mean, and the variance (n, 1) or (n, c)."""
-        parts = [self._moments_of(some) for some in u.split(max(1, ELEMENTS // self.basis.size))]
+        variance = self.numbers.variance
+        chunks = u.split(max(1, ELEMENTS // self.basis.size))
+        parts = [moments(self.basis, self.mean, self.root, some, variance) for some in chunks]
         mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
         return (mean + self.numbers.offset if self.family is Gaussian else mean), variance
-
-    def _moments_of(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        phi = self.basis(u)
-        roots = self.root if self.root.ndim == 3 else self.root[None]
-        inside = [torch.linalg.solve_triangular(root, phi.mT, upper=False).square().sum(0) for root in roots]
-        return phi @ self.mean, torch.stack(inside, -1) + self.numbers.variance * unseen(phi)[:, None]
 
     # More data
 
