@@ -167,6 +167,8 @@ def test_class_weights():
         for weights in (None, "balanced", (1.0, 5.0))
     )
     assert balanced > plain and given > plain
+    with pytest.raises(ValueError, match="update must be of a posterior without class_weight"):
+        replace(GIVEN, class_weight="balanced").posterior(nn.Linear(4, 2), (X, labels)).update((X, labels))
     with pytest.raises(ValueError, match="class_weight must have a positive number for each of 2 classes"):
         replace(GIVEN, class_weight=(1.0,)).posterior(nn.Linear(4, 2), (X, labels))
 

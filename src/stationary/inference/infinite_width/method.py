@@ -272,7 +272,6 @@ class _Fit:
         chosen = _subset(len(rows), method.search_rows, method.seed + 1, method.distributed)
         some = rows[chosen]
         some = Rows(self._all(some.z), self._all(some.y), self._all(some.weight))
-        some = replace(some, weight=some.weight * (self._sum(rows.weight) / some.weight.sum()))
         if held is not None:
             _, held_y, _ = _targets(held.y, n_outputs, "validation")
             if held_y.shape[1:] != rows.y.shape[1:] or held_y.is_floating_point() != rows.y.is_floating_point():

@@ -188,6 +188,11 @@ class InfiniteWidthPosterior:
             raise ValueError(
                 "update needs the training rows, which this posterior was saved without; save it with rows=True"
             )
+        if self.method.class_weight is not None:
+            raise ValueError(
+                f"update must be of a posterior without class_weight, whose weights depend on all rows; got "
+                f"{self.method.class_weight!r}: make the posterior again, or use sample_weight"
+            )
         if self.method.distributed:
             raise ValueError("update must be called where distributed=False; make the posterior of all rows again")
         [network] = self.networks
