@@ -12,7 +12,7 @@ import numpy as np
 import pages
 import pytest
 import torch
-from scipy import integrate, special, stats
+from scipy import integrate, spatial, special, stats
 from torch import nn
 
 import stationary as st
@@ -463,6 +463,31 @@ def test_the_restored_prior():
 
     pred = st.predict(head, x[page > 0][:1], st.ExactDropout())
     assert pred.probs[0, 1].item() == pytest.approx(0.5 + integrate.quad(integrand, 1e-12, 12)[0], abs=1e-7)
+
+
+def test_the_head_of_infinite_width():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 2, generator=generator, dtype=torch.float64)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+    method = st.InfiniteWidth(lengthscale=1.2, variance=4.0, temperature=1.0, n_inducing=12)
+    posterior = method.posterior(torch.nn.Linear(2, 3).double(), (x, y))
+    u = ((x - x.mean(0)) / x.std(0, correction=0)).numpy()
+    kappa = lambda a, b: (1 + (r := math.sqrt(5) / 1.2 * spatial.distance.cdist(a, b)) + r**2 / 3) * np.exp(-r)
+    Z = posterior.basis.inducing.numpy()
+    phi = np.linalg.solve(np.linalg.cholesky(kappa(Z, Z)), kappa(Z, u)).T
+    r = 4.0 * (1 - (phi**2).sum(1))
+    a = (1 + math.pi * r / 8) ** -0.5
+    W = posterior.mean.numpy()
+    p = special.softmax(a[:, None] * phi @ W, axis=1)
+    slope = phi.T @ (a[:, None] * (p - np.eye(3)[y])) + W / 4.0  # of the sum, 0 at its minimum
+    assert np.abs(slope).max() < 1e-6
+    H = np.eye(12) / 4.0 + phi.T @ ((a**2 * (1 - (p**2).sum(1)))[:, None] * phi)
+    mean, variance = posterior.moments(x)
+    np.testing.assert_allclose(mean.numpy(), phi @ W, atol=1e-8)
+    expected = np.einsum("nm,mk,nk->n", phi, np.linalg.inv(H), phi) + r
+    np.testing.assert_allclose(variance.numpy(), expected[:, None].repeat(3, 1), rtol=1e-6)
+    far_mean, far_variance = posterior.moments(1e4 * x)
+    assert far_mean.abs().max() < 1e-9 and (far_variance - 4.0).abs().max() < 1e-9
 
 
 def test_a_gradient_for_the_jump():
