@@ -602,8 +602,8 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path / "cache"))
     options = ["cifar10", "--scale", "smoke", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.app, ["run", *options])
-    assert result.exit_code == 0 and "3 done, 0 reused, 0 failed" in result.output, result.output
-    assert "3 reused" in CliRunner().invoke(cli.app, ["run", *options]).output
+    assert result.exit_code == 0 and "4 done, 0 reused, 0 failed" in result.output, result.output
+    assert "4 reused" in CliRunner().invoke(cli.app, ["run", *options]).output
     for form in ("html", "csv"):
         result = CliRunner().invoke(cli.app, ["report", *options, "--format", form])
         assert result.exit_code == 0, result.output
@@ -612,7 +612,8 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     assert (tmp_path / "figures" / "cifar10-generated.png").read_bytes().startswith(b"\x89PNG")
     lines = list(csv.DictReader((tmp_path / "cifar10.csv").read_text().splitlines()))
     found = {(line["prior"], line["metric"]): float(line["mean"]) for line in lines}
-    assert {prior for prior, _ in found} == {"matern52", "matern52 restored", "relu", "step surrogate"}
+    rows = {"matern52", "matern52 restored", "relu", "step surrogate", "matern52 infinite width"}
+    assert {prior for prior, _ in found} == rows
     assert found["matern52", "ACC known"] > 0.5, "even random features tell colours apart"
     assert re.search(r"accuracy on known classes from 0\.\d{3} to [01]\.\d{3}", page)
     assert not (tmp_path / "cache").exists()
