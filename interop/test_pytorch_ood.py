@@ -103,7 +103,7 @@ def test_a_posterior(model, loader):
 
 
 def test_errors_say_what_to_do(model, monkeypatch):
-    with pytest.raises(ValueError, match=r"score must be one of std, entropy, .*; got 'odin'"):
+    with pytest.raises(ValueError, match=r"score must be one of std, variance, .*; got 'odin'"):
         pytorch_ood_detector(model, "odin")
     monkeypatch.setitem(sys.modules, "pytorch_ood.api", None)
     with pytest.raises(ImportError, match=r"pytorch_ood.* not installed: pip install pytorch-ood"):
