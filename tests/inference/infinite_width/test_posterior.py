@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
-from stationary.inference.infinite_width import method as method_module
+from stationary.inference.infinite_width import _fit
 from stationary.theory.isotropic import matern52
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -86,7 +86,7 @@ def test_trunks_in_half_precision(dtype):
 
 
 def test_what_has_no_float64_leaves_the_head_to_the_cpu(monkeypatch):
-    monkeypatch.setattr(method_module, "has_float64", lambda device: False)
+    monkeypatch.setattr(_fit, "has_float64", lambda device: False)
     pred = st.predict(GIVEN.posterior(network().eval(), (X, LABELS)), X)
     assert pred.probs.device == X.device
 

@@ -2,7 +2,7 @@
 
 The rest is private: ``_trunk`` (features of a network), ``_geometry`` (where they are far from each other), ``_basis``
 (finite features of the infinite network), ``_classes`` and ``_values`` (the posteriors), ``_search`` (how their numbers
-are chosen), ``_sums`` (several machines).
+are chosen), ``_fit`` (one fit from rows to a posterior), ``_sums`` (several machines).
 """
 
 from stationary.inference.infinite_width.method import InfiniteWidth as InfiniteWidth

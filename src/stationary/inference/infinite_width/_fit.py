@@ -1,0 +1,285 @@
+"""One fit, from the rows of the data to a posterior: what is given is taken, what is not given is chosen."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from stationary.inference.infinite_width import _classes, _search, _values
+from stationary.inference.infinite_width._basis import Basis, Passes, moments
+from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd
+from stationary.nn.restored_prior import is_head
+from stationary.predictive import Bernoulli, Categorical, Gaussian
+
+if TYPE_CHECKING:
+    from stationary.inference.infinite_width.method import InfiniteWidth
+
+VALUES_INDUCING = 300  # inducing inputs in the search of a regression
+
+
+class Fit:
+    """One fit, from rows to a posterior."""
+
+    def __init__(
+        self, method: "InfiniteWidth", network: nn.Module, place: Place, rows: Rows, held: Rows | None
+    ) -> None:
+        self.method, self.network, self.place = method, network, place
+        device = rows.z.device if has_float64(rows.z.device) else torch.device("cpu")
+        self.rows = rows if rows.z.device == device else rows.to(device)
+        self.held = held if held is None else held.to(device)
+        self.total: Total = over_processes if method.distributed else alone
+        self.trunk = has_trunk(network, place)
+        self.fingerprint = Fingerprint.of(network, place)
+        if method.distributed:
+            alike = gathered(torch.tensor([[int(self.fingerprint.digest[:15], 16), held is not None]]))
+            if (alike != alike[0]).any():
+                raise ValueError(
+                    "distributed=True needs the same network on all processes, and validation rows on all or none; got "
+                    "processes that differ: send the weights of one to the others, or pass validation= everywhere"
+                )
+
+    def posterior(self) -> InfiniteWidthPosterior:
+        method, rows = self.method, self.rows
+        with together(method.distributed):
+            family, y, n_outputs = _targets(rows.y, self._width())
+        n_outputs = int(self._all(torch.tensor([n_outputs])).max())
+        rows = replace(rows, y=y, weight=rows.weight * self._class_weights(y, n_outputs))
+        if len(rows) == 0:
+            raise ValueError("data must have at least one row of positive weight, got none")
+        geometry = Geometry.of(method.geometry or ("polar" if self.trunk else "euclidean"), _chunks(rows), self.total)
+        chosen = _subset(len(rows), method.n_inducing, method.seed, method.distributed)
+        inducing = geometry(self._all(rows.z[chosen]))
+        if len(inducing) <= method.n_inducing:
+            inducing = inducing.unique(dim=0) if len(inducing) < 4000 else inducing
+        held = None if self.held is None else self._used(self.held)
+        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs))
+        basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
+        return InfiniteWidthPosterior.fitted(
+            method,
+            self.network,
+            self.place,
+            self.fingerprint,
+            geometry,
+            basis,
+            numbers,
+            family,
+            rows,
+            None if held is None else held.marks,
+            self.total,
+        )
+
+    def _width(self) -> int | None:
+        """The number of outputs of the network, where its last layer tells it."""
+        readout = self.place.readout(self.network)
+        if readout is None:
+            return None
+        linear = readout.output if is_head(readout) else readout
+        return linear.out_features if isinstance(linear, nn.Linear) else None
+
+    def _class_weights(self, y: Tensor, n_outputs: int) -> Tensor:
+        weights = self.method.class_weight
+        if weights is None:
+            return torch.ones(len(y), dtype=torch.float64, device=y.device)
+        if y.ndim != 1 or y.is_floating_point():
+            raise ValueError("class_weight must be None for a regression or several labels; use sample_weight")
+        if weights == "balanced":
+            counts = self.total(torch.bincount(y, self.rows.weight, n_outputs))
+            return (counts.sum() / (counts > 0).sum() / counts.clamp(min=1e-30))[y]
+        each = torch.tensor(weights, dtype=torch.float64, device=y.device)
+        if each.shape != (n_outputs,) or not (each > 0).all():
+            raise ValueError(f"class_weight must have a positive number for each of {n_outputs} classes; got {weights}")
+        return each[y]
+
+    def _all(self, rows: Tensor) -> Tensor:
+        return gathered(rows) if self.method.distributed else rows
+
+    def _same(self, numbers: Numbers) -> Numbers:
+        """The numbers of the first process: a search may end elsewhere on a machine that rounds differently."""
+        if not self.method.distributed:
+            return numbers
+        parts = numbers.variance, numbers.temperature, numbers.lengthscale, numbers.offset
+        variance, temperature, lengthscale, offset = (of_first(torch.as_tensor(part).double()) for part in parts)
+        noise = None if numbers.noise is None else of_first(numbers.noise)
+        return Numbers(lengthscale, variance if variance.ndim else float(variance), float(temperature), offset, noise)
+
+    def _used(self, held: Rows) -> Rows:
+        """The validation rows that the search looks at, of all processes."""
+        some = held[_subset(len(held), self.method.search_rows, self.method.seed, self.method.distributed)]
+        assert some.marks is not None
+        return Rows(self._all(some.z), self._all(some.y), self._all(some.weight), self._all(some.marks))
+
+    def _numbers(
+        self, family: type[Any], rows: Rows, held: Rows | None, geometry: Geometry, inducing: Tensor, n_outputs: int
+    ) -> Numbers:
+        """Length-scale, variance, temperature, noise and prior mean."""
+        method = self.method
+        given = self.held is None and self.trunk and None in (method.lengthscale, method.variance)
+        if given:
+            warnings.warn(
+                "InfiniteWidth chooses its length-scale and variance by the evidence of rows that the trunk was "
+                "trained on, whose features are more separable than any it will meet again: its probabilities will be "
+                "too bold. Pass validation= rows that the trunk has not seen",
+                stacklevel=4,
+            )
+        chosen = _subset(len(rows), method.search_rows, method.seed + 1, method.distributed)
+        some = rows[chosen]
+        some = Rows(self._all(some.z), self._all(some.y), self._all(some.weight))
+        if held is not None:
+            _, held_y, _ = _targets(held.y, n_outputs, "validation")
+            if held_y.shape[1:] != rows.y.shape[1:] or held_y.is_floating_point() != rows.y.is_floating_point():
+                raise ValueError(
+                    f"validation must have targets like those of data, got {tuple(held_y.shape)} {held_y.dtype} and "
+                    f"{tuple(rows.y.shape)} {rows.y.dtype}"
+                )
+            held = replace(held, y=held_y)
+        u = geometry(some.z)
+        validation = None if held is None else (geometry(held.z), held.y)
+        per_column = not self.trunk if method.per_column is None else method.per_column
+        say = _printed if method.verbose else _quiet
+        if family is Gaussian:
+            return self._numbers_of_values(rows, some, u, inducing, validation, per_column, say)
+        offset = self._offset(rows, n_outputs, family)
+        if None not in (method.lengthscale, method.variance, method.temperature):
+            return Numbers(
+                _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
+            )
+        few = inducing[:: -(-len(inducing) // _search.INDUCING)]
+        sample = _search.Sample(method.kernel, few, u, some.y, some.weight, offset, validation)
+        fixed = method.lengthscale, method.variance, method.temperature
+        found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.trunk, verbose=say)
+        numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
+        if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
+            basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
+            passes = Passes(basis, lambda each: u[each], len(u), method.memory)
+            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone)
+            solution = _classes.solve(task, None, _search.ROUGH)
+            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.variance)
+            log_temperature, _ = _search.least(
+                lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
+            )
+            numbers = replace(numbers, temperature=math.exp(log_temperature))
+        say(
+            f"chosen: length-scale {found.lengthscale.log().mean().exp():.4g}, variance {found.variance:.4g}, "
+            f"temperature {numbers.temperature:.3g}"
+        )
+        return numbers
+
+    def _sum(self, weight: Tensor) -> Tensor:
+        return self.total(weight.sum()[None])[0]
+
+    def _offset(self, rows: Rows, n_outputs: int, family: type[Any]) -> Tensor:
+        """(c,) the prior mean of the outputs of classes or labels."""
+        zero = torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
+        if self.method.prior_mean == "uniform":
+            return zero
+        if family is Categorical:
+            counts = self.total(torch.bincount(rows.y, rows.weight, n_outputs).to(zero)) + 1
+            return (counts / counts.sum()).log()
+        share = (self.total(rows.weight @ rows.y.to(zero)) + 1) / (self._sum(rows.weight) + 2)
+        return torch.logit(share)
+
+    def _numbers_of_values(
+        self,
+        rows: Rows,
+        some: Rows,
+        u: Tensor,
+        inducing: Tensor,
+        validation: tuple[Tensor, Tensor] | None,
+        per_column: bool,
+        say: Callable[[str], object],
+    ) -> Numbers:
+        method = self.method
+        mean = self.total(rows.weight @ rows.y) / self._sum(rows.weight)
+        spread = self.total(rows.weight @ (rows.y - mean).square()) / self._sum(rows.weight)
+        spread = torch.where(spread > 0, spread, 1.0)
+        variance = None if method.variance is None else method.variance * spread
+        noise = None if method.noise is None else method.noise * spread
+        if method.lengthscale is not None and variance is not None and noise is not None:
+            return Numbers(_number(method.lengthscale, u), variance, 1.0, mean, noise)
+        start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
+        if per_column and u.shape[1] > 1 and method.lengthscale is None:
+            start = start.expand(u.shape[1]).clone()
+        if validation is not None:
+            validation = validation[0], validation[1] - mean
+        found = _values.choose(
+            method.kernel,
+            inducing[:: -(-len(inducing) // VALUES_INDUCING)],
+            (u, some.y - mean, some.weight),
+            validation,
+            start,
+            (method.lengthscale, variance, noise),
+            verbose=say,
+        )
+        return Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
+
+
+def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any], Tensor, int]:
+    """The kind of the prediction, the targets in their form, and the number of outputs."""
+    if y.is_floating_point():
+        y = y.reshape(len(y), -1).double()
+        return Gaussian, y, y.shape[1]
+    if y.ndim == 2:
+        if ((y != 0) & (y != 1)).any():
+            raise ValueError(
+                f"{name} with integer targets (n, c) must have zeros and ones, one for each label; got others: use "
+                "y.float() for a regression, or class indices (n,)"
+            )
+        return Bernoulli, y.long(), y.shape[1]
+    if y.ndim != 1:
+        raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")
+    if width is not None and width < 2:
+        raise ValueError(
+            f"{name} with class indices needs a network of two classes or more, got {width} class; for a regression "
+            "pass y.float()"
+        )
+    y, least, largest = y.long(), int(y.min()), int(y.max())
+    if least < 0 or (width is not None and largest >= width):
+        rule = "0, 1, ..." if width is None else f"0 to {width - 1}, as the network has {width} outputs"
+        raise ValueError(f"{name} must have class indices {rule}; got {least if least < 0 else largest}")
+    return Categorical, y, max(width or 0, largest + 1, 2)
+
+
+def _subset(n: int, most: int, seed: int, distributed: bool) -> Tensor:
+    """The indices of at most so many of n rows, drawn without repeats, in their order.
+
+    With several processes they are drawn from the rows of all, in the order of their ranks; each gets its own.
+    """
+    counts = [n]
+    first = 0
+    if distributed:
+        every = gathered(torch.tensor([n]))
+        counts, first = every.tolist(), int(every[: dist.get_rank()].sum())
+    everything = sum(counts)
+    if everything <= most:
+        return torch.arange(n)
+    drawn = torch.randperm(everything, generator=torch.Generator().manual_seed(seed))[:most].sort().values
+    return drawn[(drawn >= first) & (drawn < first + n)] - first
+
+
+def _chunks(rows: Rows, size: int = 2**15) -> Callable[[], Any]:
+    return lambda: ((rows.z[i : i + size], rows.weight[i : i + size]) for i in range(0, len(rows), size))
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether the device has numbers of 64 bits; what has none (MPS) leaves the head to the CPU."""
+    return device.type != "mps"
+
+
+def _number(value: float | None, like: Tensor) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64, device=like.device)
+
+
+def _printed(line: str) -> None:
+    print(line)
+
+
+def _quiet(_: str) -> None:
+    pass
