@@ -64,7 +64,7 @@ def small(request, monkeypatch):
 
 def test_the_paper_has_every_activation_five_times_on_both_trunks():
     grid = settings.configs("paper")
-    assert settings.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 4 * 8) * 5 + 2 * (8 + 2) * 5
+    assert settings.configs() == grid and len(grid) == len(set(grid)) == 2 * (8 + 6 + 4 * 8 + 2) * 5 + 2 * (8 + 2) * 5
     seeds = {}
     for config in grid:
         assert config == settings.Config(config.setting, config.prior, config.seeds), "the paper's own settings"
@@ -72,7 +72,7 @@ def test_the_paper_has_every_activation_five_times_on_both_trunks():
     ways = ("augmented", "steps", "augmented steps", "L2 steps")
     rows = {*PRIORS, *(f"{prior} {how}" for prior in PRIORS[:8] for how in ways)}
     limits = {"matern52 infinite width", "matern32 infinite width"}
-    wanted = {(setting, row) for setting in ("paper", "strict") for row in rows}
+    wanted = {(setting, row) for setting in ("paper", "strict") for row in rows | limits}
     wanted |= {(f"{setting}-held-out", row) for setting in ("paper", "strict") for row in {*PRIORS[:8], *limits}}
     assert set(seeds) == wanted
     assert all(of == [(0,), (1,), (2,), (3,), (4,)] for of in seeds.values())
@@ -143,6 +143,36 @@ def test_infinite_width_is_the_posterior_on_the_features():
     assert found["matern52 infinite width: NLPD known mean-probability"] == pytest.approx(losses.mean(), rel=1e-5)
     assert found["matern52 infinite width: AUROC std"] > 0.7, "two of the unknown classes are far away"
     assert not any("restored" in name for name in found)
+
+
+def test_infinite_width_scores_unknown_classes_at_temperature_1():
+    split, config = small_features("paper-held-out"), replace(SMALL, setting="paper-held-out")
+    cold = [
+        st.InfiniteWidth(geometry="polar", lengthscale=1.0, variance=3.0, temperature=t).posterior(
+            torch.nn.Linear(16, 5), split.train
+        )
+        for t in (0.01, 1.0)
+    ]
+    found = [dict(cifar10._row("row", config, posterior, split)) for posterior in cold]
+    for name, value in found[0].items():
+        if "AUROC" in name or "FPR95" in name:
+            assert value == found[1][name], name
+    assert found[0]["row: NLPD known mean-probability"] != found[1]["row: NLPD known mean-probability"]
+    pred = st.predict(cold[1], split.x_test)
+    assert found[0]["row: AUROC energy"] == pytest.approx(
+        roc_auc_score((split.y_test >= 5).numpy(), pred.energy().numpy())
+    )
+
+
+def test_trunks_that_saw_all_images_take_the_numbers_of_those_that_did_not():
+    config = replace(SMALL, setting="paper", prior="matern52 infinite width")
+    chosen = cifar10._infinite_width(
+        settings.TRAINED[config.prior], replace(config, setting="paper-held-out"), 0, "cpu"
+    )
+    taken = cifar10._infinite_width(row, config, 0, "cpu")
+    assert float(taken.numbers.lengthscale) == float(chosen.numbers.lengthscale)
+    assert (taken.numbers.variance, taken.numbers.temperature) == (chosen.numbers.variance, chosen.numbers.temperature)
+    assert len(taken.rows) == len(small_features("paper").y_train) > len(chosen.rows)
 
 
 def test_images_that_a_trunk_has_not_seen_train_no_head(monkeypatch):

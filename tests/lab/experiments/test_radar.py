@@ -604,7 +604,7 @@ def test_seeds_together_are_the_seeds_alone(ran):
         np.testing.assert_allclose(together[name][0], value[0], rtol=1e-6, atol=rounded, err_msg=name)
 
 
-def predictions(config, seed, data, groups):
+def predictions(config, seed, data, groups, scored=False):
     """By row and group, of networks that are trained here."""
     build = lambda: RadarCNN(
         5, activation=networks.activation(paper.Prior(config.prior), 1.0, code_scale=True), dropout=0.2
@@ -620,7 +620,8 @@ def predictions(config, seed, data, groups):
     if config.method == "infinite width":
         validation = EmitterLibrary.generate(5, 2, seed=0, spread=TINY.spread, error=TINY.error).draw(150, seed=2)
         held = validation.inputs(), validation.targets()
-        return {"matern52 infinite width": every(st.InfiniteWidth("matern52").posterior(model, data, validation=held))}
+        posterior = st.InfiniteWidth("matern52").posterior(model, data, validation=held)
+        return {"matern52 infinite width": every(posterior.untempered() if scored else posterior)}
     rows = {config.prior: every(model, st.MCDropout(5))}
     if config.prior == "matern52":
         rows["matern52 restored"] = every(st.calibrate_prior(model, data[0]), st.MCDropout(5))
@@ -656,13 +657,19 @@ def test_a_run_is_what_one_computes_oneself(ran, data):
             assert get(f"mean mutual information {group}") == pytest.approx(information.mean(), rel=1e-5)
             check_example(get(f"example {group}"), groups[group], probs[group], entropy[group], information)
         truth = np.repeat([0, 1], 150)
+        wide = config.method == "infinite width"
+        preds = predictions(config, config.seeds[1], training, groups, scored=True)[row] if wide else preds
         for group in settings.GROUPS[1:]:
             both = [preds["known"], preds[group]]
+            outputs = [
+                pred.output_mean / (1 + math.pi / 8 * pred.output_variance).sqrt() if wide else pred.output_mean
+                for pred in both
+            ]
             scores = {
-                "": [entropy["known"], entropy[group]],
-                " max_probability": [1 - probs["known"].max(1), 1 - probs[group].max(1)],
+                "": [-(pred.probs * pred.probs.log()).sum(1).numpy() for pred in both],
+                " max_probability": [1 - pred.probs.numpy().max(1) for pred in both],
                 " std": [pred.output_variance.sqrt().mean(1).numpy() for pred in both],
-                " energy": [-np.log(np.exp(pred.output_mean.numpy()).sum(1)) for pred in both],
+                " energy": [-np.log(np.exp(z.numpy()).sum(1)) for z in outputs],
                 " mutual_information": [pred.mutual_information().numpy() for pred in both],
             }
             for name, values in scores.items():

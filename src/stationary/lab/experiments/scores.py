@@ -5,7 +5,10 @@ from collections.abc import Callable
 from torch import Tensor
 
 from stationary import ood
+from stationary.inference import Posterior
 from stationary.predictive import Categorical
+
+Scores = dict[str, Callable[[Categorical], Tensor]]
 
 
 def plain_energy(pred: Categorical) -> Tensor:
@@ -13,7 +16,17 @@ def plain_energy(pred: Categorical) -> Tensor:
     return -pred.output_mean.logsumexp(-1)
 
 
-SCORES: dict[str, Callable[[Categorical], Tensor]] = {
+SCORES: Scores = {
     **{name: ood.SCORES[name] for name in ("std", "entropy", "mutual_information", "max_probability")},
     "energy": plain_energy,  # as the stored results have it
 }
+
+
+def scored(posterior: Posterior) -> tuple[Posterior, Scores]:
+    """Return the posterior to take scores from, and the scores.
+
+    Those of infinite width are taken at temperature 1, and its energy counts outputs less where they are uncertain.
+    """
+    if isinstance(posterior, ood.Tempered):
+        return posterior.untempered(), SCORES | {"energy": Categorical.energy}
+    return posterior, SCORES

@@ -92,8 +92,8 @@ class Config:
     Args:
         setting: "paper" for the trunk that saw all ten classes, "strict" for the one that saw the known classes;
             "paper-held-out" and "strict-held-out" for such trunks that did not see the last tenth of the images, which
-            nothing is trained on and which choose the numbers of infinite width; or "generated" for generated images
-            and an untrained trunk.
+            nothing is trained on and which choose the numbers of infinite width, in the other two settings as well; or
+            "generated" for generated images and an untrained trunk.
         prior: key of a ``Trained``: the activation, which may have a variant, as in "step surrogate", or another way
             of training, as in "relu augmented steps"; or a kernel of infinite width, as in "matern52 infinite width".
         seeds: seeds of the networks; one network is trained for each.
@@ -128,7 +128,7 @@ def configs(scale: str = "paper") -> list[Config]:
     if scale == "demo":
         return [Config(setting, prior.key, epochs=10) for setting in PAPER for prior in PUBLISHED]
     rows = [Trained(prior) for prior in (*PUBLISHED, *BEYOND)]
-    rows += [Trained(prior, recipe) for recipe in OTHERWISE for prior in PUBLISHED]
+    rows += [Trained(prior, recipe) for recipe in OTHERWISE for prior in PUBLISHED] + LIMITS
     again = [*map(Trained, PUBLISHED), *LIMITS]
     both = [(setting, row) for some, these in ((PAPER, rows), (HELD_OUT, again)) for setting in some for row in these]
     return [Config(setting, row.key, (seed,)) for setting, row in both for seed in range(5)]

@@ -15,9 +15,17 @@ from stationary.lab.data import cifar10
 from stationary.lab.data.split import Split
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.cifar10 import trunk
-from stationary.lab.experiments.cifar10.config import AS_STATED, HELD_OUT, TRAINED, TRUNK_CLASSES, Config, Trained
+from stationary.lab.experiments.cifar10.config import (
+    AS_STATED,
+    HELD_OUT,
+    PAPER,
+    TRAINED,
+    TRUNK_CLASSES,
+    Config,
+    Trained,
+)
 from stationary.lab.experiments.paper import look_up
-from stationary.lab.experiments.scores import SCORES
+from stationary.lab.experiments.scores import scored
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
@@ -33,6 +41,8 @@ ENDS = 7  # number of images from each end of a histogram, as in the paper
 def missing(configs: Sequence[Config]) -> str | None:
     """Say why these configurations cannot run here and what to do about it; None if they can run."""
     settings = {config.setting: True for config in configs if config.setting != "generated"}
+    limits = (config.setting for config in configs if config.setting in PAPER and TRAINED[config.prior].infinite)
+    settings |= {f"{setting}-held-out": True for setting in limits}
     try:
         for setting in settings:
             trunk.find_trunk(TRUNK_CLASSES[setting], setting in HELD_OUT)
@@ -50,13 +60,10 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     """
     row = look_up(TRAINED, config.prior, "prior")
     split = trunk.features(config.setting, device, copies=_copies(row))
-    train = held = split.train
-    if config.setting in HELD_OUT or row.infinite:
-        out = trunk.is_held_out(split.y_train)
-        train, held = ((split.x_train[rows], split.y_train[rows]) for rows in (~out, out))
     if row.infinite:
-        posteriors = [_infinite_width(row, seed, train, held) for seed in config.seeds]
+        posteriors = [_infinite_width(row, config, seed, device) for seed in config.seeds]
     else:
+        train = _held_out(split)[0] if config.setting in HELD_OUT else split.train
         build, data = partial(_head, row, config, split), [train] * len(config.seeds)
         posteriors = fit_folds(MCDropout(config.n_samples), build, data, _training(row, config), seeds=config.seeds)
     found = [dict(_evaluated(row, config, posterior, split)) for posterior in posteriors]
@@ -69,11 +76,30 @@ def _head(row: Trained, config: Config, split: Split) -> StationaryHead:
     return StationaryHead(split.n_features, known, hidden=config.hidden, activation=activation, dropout=config.dropout)
 
 
-def _infinite_width(row: Trained, seed: int, train: Pair, held: Pair) -> Posterior:
-    """Make the posterior on the features, which are a trunk's although the network here begins behind it."""
-    x, _ = train
+def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Posterior:
+    """Make the posterior on the features, which are a trunk's although the network here begins behind it.
+
+    Its numbers are chosen by images that the trunk has not seen. The trunks of the paper's settings have seen all, so
+    that they take the numbers of the trunk that was trained like them without the images that are held out.
+    """
+    chooser = config.setting if config.setting not in PAPER else f"{config.setting}-held-out"
+    train, held = _held_out(trunk.features(chooser, device))
+    network = nn.Linear(train[0].shape[1], len(cifar10.KNOWN)).to(train[0])
     method = InfiniteWidth(row.prior.name, geometry="polar", per_column=False, seed=seed)
-    return method.posterior([nn.Linear(x.shape[1], len(cifar10.KNOWN)).to(x)], train, validation=held)
+    posterior = method.posterior([network], train, validation=held)
+    if chooser == config.setting:
+        return posterior
+    found = posterior.numbers
+    given = replace(
+        method, lengthscale=float(found.lengthscale), variance=found.variance, temperature=found.temperature
+    )
+    return given.posterior([network], trunk.features(config.setting, device).train)
+
+
+def _held_out(split: Split) -> tuple[Pair, Pair]:
+    """Return the training rows without those that are held out, and these."""
+    out = trunk.is_held_out(split.y_train)
+    return (split.x_train[~out], split.y_train[~out]), (split.x_train[out], split.y_train[out])
 
 
 def _copies(row: Trained) -> int:
@@ -117,7 +143,10 @@ def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterat
         yield f"{row}: NLPD unknown{rule}", unknown.value
         yield f"{row}: clipped unknown{rule}", unknown.clipped
     yield f"{row}: ECE known", metrics.ece(inside, y)
-    for name, score in SCORES.items():
+    judged, measures = scored(posterior)
+    if judged is not posterior:
+        inside, outside = (predict(judged, split.x_test[rows]).to("cpu") for rows in (known, ~known))
+    for name, score in measures.items():
         scores = score(inside), score(outside)
         yield f"{row}: AUROC {name}", metrics.auroc(*scores)
         yield f"{row}: AUPR {name}", metrics.aupr(*scores)

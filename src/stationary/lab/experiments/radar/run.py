@@ -15,7 +15,7 @@ from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
 from stationary.lab.experiments.radar.config import Averaged, Config
-from stationary.lab.experiments.scores import SCORES
+from stationary.lab.experiments.scores import scored
 from stationary.lab.models.radar_cnn import RadarCNN
 from stationary.lab.runs.store import Arrays
 from stationary.nn.restored_prior import calibrate_prior
@@ -124,19 +124,23 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
 
 def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:
     row = Averaged(prior_of(config), config.method)
-    yield from _evaluated(row, data, partial(predict, posterior))
+    yield from _evaluated(row, data, posterior)
     if row.prior.restorable and config.method == "NN":
         calibrate_prior(posterior.networks[0], data.x)
         restored = replace(row, prior=replace(row.prior, restored=True))
-        yield from _evaluated(restored, data, partial(predict, posterior))
+        yield from _evaluated(restored, data, posterior)
 
 
 # Evaluation
 
 
-def _evaluated(row: Averaged, data: Simulated, predictor: Callable[[Tensor], Categorical]) -> Quantities:
-    device = data.x.device
-    preds = {name: predictor(pulses.inputs().to(device)).to("cpu") for name, pulses in data.groups.items()}
+def _predicted(posterior: Posterior, data: Simulated) -> dict[str, Categorical]:
+    inputs = {name: pulses.inputs().to(data.x.device) for name, pulses in data.groups.items()}
+    return {name: predict(posterior, x).to("cpu") for name, x in inputs.items()}
+
+
+def _evaluated(row: Averaged, data: Simulated, posterior: Posterior) -> Quantities:
+    preds = _predicted(posterior, data)
     known, pulses = preds["known"], data.groups["known"]
     y = pulses.targets()
     yield f"{row.key}: ACC known", metrics.accuracy(known, y)
@@ -145,9 +149,11 @@ def _evaluated(row: Averaged, data: Simulated, predictor: Callable[[Tensor], Cat
     yield f"{row.key}: ACC by noise", _by_noise(known.predict() == y, pulses)
     losses = -known.probs.gather(1, y[:, None])[:, 0].log()
     yield f"{row.key}: NLPD by noise", _by_noise(losses, pulses)
+    judged, measures = scored(posterior)
+    of_judged = preds if judged is posterior else _predicted(judged, data)
     for group in ("similar", "different"):
-        for name, score in SCORES.items():
-            scores = score(known), score(preds[group])
+        for name, score in measures.items():
+            scores = score(of_judged["known"]), score(of_judged[group])
             suffix = "" if name == "entropy" else f" {name}"  # the paper's measure needs no name
             yield f"{row.key}: AUROC {group}{suffix}", metrics.auroc(*scores)
             yield f"{row.key}: FPR95 {group}{suffix}", metrics.fpr95(*scores)
