@@ -166,9 +166,8 @@ def test_infinite_width_scores_unknown_classes_at_temperature_1():
 
 def test_trunks_that_saw_all_images_take_the_numbers_of_those_that_did_not():
     config = replace(SMALL, setting="paper", prior="matern52 infinite width")
-    chosen = cifar10._infinite_width(
-        settings.TRAINED[config.prior], replace(config, setting="paper-held-out"), 0, "cpu"
-    )
+    row, other = settings.TRAINED[config.prior], replace(config, setting="paper-held-out")
+    chosen = cifar10._infinite_width(row, other, 0, "cpu")
     taken = cifar10._infinite_width(row, config, 0, "cpu")
     assert float(taken.numbers.lengthscale) == float(chosen.numbers.lengthscale)
     assert (taken.numbers.variance, taken.numbers.temperature) == (chosen.numbers.variance, chosen.numbers.temperature)
