@@ -158,21 +158,23 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     device = arguments.device
-    content: dict[str, Any] = {
-        "command": "benchmarks/infinite_width.py",
-        "environment": environment(device),
-        "fit": {f"{arguments.rows} x {D}, 10 classes": fits(device, arguments.rows, 10, search=True)},
-        "prediction": predictions(device, arguments.rounds),
-        "probabilities": probability_errors(),
+    content: dict[str, Any] = {"command": "benchmarks/infinite_width.py", "environment": environment(device)}
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "prediction": lambda: predictions(device, arguments.rounds),
+        "probabilities": probability_errors,
+        f"fit, {arguments.rows} x {D}, 10 classes": lambda: {
+            "infinite width": fits(device, arguments.rows, 10, search=True)
+        },
     }
     if device == "cuda":
-        content["fit"][f"1000000 x {D}, 1000 classes"] = fits(device, 10**6, 1000, search=False)
-    for part in ("fit", "prediction", "probabilities"):
+        parts[f"fit, 1000000 x {D}, 1000 classes"] = lambda: {"infinite width": fits(device, 10**6, 1000, search=False)}
+    for part, measure in parts.items():
+        content[part] = measure()
         print(f"\n{part}")
         for name, row in content[part].items():
-            print(f"  {name:28}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
-    if arguments.json:
-        print(f"\nwrote {write_json(arguments.json, content)}")
+            print(f"  {name:28}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
+        if arguments.json:
+            write_json(arguments.json, content)
 
 
 if __name__ == "__main__":
