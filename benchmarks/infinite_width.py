@@ -2,6 +2,7 @@
 
     python benchmarks/infinite_width.py --json results/benchmarks/infinite_width-cpu.json          # two cores
     python benchmarks/infinite_width.py --device cuda --json results/benchmarks/infinite_width-h200.json
+    python benchmarks/infinite_width.py --only prediction       # in an environment that has laplace-torch, for its row
 
 Fit: features (n, 512) of 10 classes, M = 1000 inducing inputs, at given numbers and with the search on 5,000 validation
 rows; on a GPU also 10^6 rows and 1000 classes, with the peak of its memory. Prediction: 500 images (100 on a CPU) of
@@ -12,6 +13,7 @@ outputs.
 """
 
 import argparse
+import json
 import math
 import time
 import warnings
@@ -156,11 +158,14 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", help="only parts with this in their name, such as prediction; the others stay")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     device = arguments.device
-    content: dict[str, Any] = {"command": "benchmarks/infinite_width.py", "environment": environment(device)}
+    content: dict[str, Any] = {"command": "benchmarks/infinite_width.py"}
+    if arguments.json and arguments.json.exists():
+        content = json.loads(arguments.json.read_text())
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "prediction": lambda: predictions(device, arguments.rounds),
         "probabilities": probability_errors,
@@ -171,9 +176,11 @@ def main() -> None:
     if device == "cuda":
         parts[f"fit, 1000000 x {D}, 1000 classes"] = lambda: {"infinite width": fits(device, 10**6, 1000, search=False)}
     for part, measure in parts.items():
-        content[part] = measure()
+        if arguments.only and arguments.only not in part:
+            continue
+        content[part] = {"environment": environment(device), "rows": measure()}
         print(f"\n{part}")
-        for name, row in content[part].items():
+        for name, row in content[part]["rows"].items():
             print(f"  {name:28}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)
         if arguments.json:
             write_json(arguments.json, content)

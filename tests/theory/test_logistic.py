@@ -70,3 +70,10 @@ def test_where_every_row_is_sure_or_nothing_is_known():
     result = logistic.of_dropout(offset, torch.ones(3, 4, dtype=torch.float64), 0.2, torch.zeros(3))
     torch.testing.assert_close(result.probability[:2], torch.tensor([1.0, 0.0], dtype=torch.float64))
     assert result.probability[2].isnan() and result.entropy[:2].tolist() == [0.0, 0.0]
+
+
+def test_no_probability_is_beyond_0_and_1_by_rounding():
+    mean = torch.linspace(-60, 60, 2001, dtype=torch.float64)
+    for variance in (1e-6, 0.01, 1.0, 9.0):
+        result = logistic.of_gaussian(mean, torch.full_like(mean, variance))
+        assert result.probability.min() >= 0 and result.probability.max() <= 1 and result.entropy.min() >= 0

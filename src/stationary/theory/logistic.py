@@ -121,7 +121,7 @@ def _integrate(
         for phi in characteristic(rows, t, step):
             now = slice(done, done := done + len(phi))
             integrals += torch.stack([over_sinh[now] @ phi.imag, entropy[now] @ phi.real, over_t[now] @ (1 - phi.real)])
-        result.probability[rows] = 0.5 + integrals[0]
-        result.entropy[rows] = integrals[1]
+        result.probability[rows] = (0.5 + integrals[0]).clamp(0, 1)  # rounding may lead beyond
+        result.entropy[rows] = integrals[1].clamp(0, math.log(2))
         result.log_cosh[rows] = math.log(2) + integrals[2]
     return result

@@ -16,6 +16,7 @@ values at all t - mean_k, for t on a uniform grid. On that grid the trapezoidal 
 """
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ SIDE = 9
 FREQUENCIES = SIDE**2  # a square: each wave is a product of one of 9 slow and one of 9 fast ones
 NODES = 2 * (FREQUENCIES - 1)
 DIGITS = 28.0  # X is outside its interval with a probability of about e^-28
+LARGEST = 1e20  # variance above which Gumbel noise is too small to matter, and only the ratio to the means counts
+LENGTHS = 80, 595  # intervals have a length of 2^(k / 16), for k from the first to before the last
 BLOCK_SIZE = {"cpu": 2**17, "cuda": 2**22}  # classes times nodes at work: a core's cache, enough to fill a GPU
 
 
@@ -59,22 +62,25 @@ def of_gaussian(mean: Tensor, variance: Tensor) -> SoftmaxExpectations:
         return SoftmaxExpectations(mean.to(dtype), variance.to(dtype), variance.to(dtype))
     device = torch.device("cpu") if mean.device.type == "mps" else mean.device  # the device mps has no float64
     z, v = mean.to(device).double(), variance.to(device).double()
+    unit = (LARGEST / v).sqrt().clamp(max=1)
+    z, v = unit[:, None] * z, v.clamp(max=LARGEST)
     top = z.amax(-1, keepdim=True)
     rows = max(1, BLOCK_SIZE.get(device.type, BLOCK_SIZE["cpu"]) // (NODES * z.shape[-1]))
     blocks = [_integrate(*block) for block in zip((z - top).split(rows), v.split(rows), strict=True)]
     p, log_normalizer, entropy = (torch.cat(parts) for parts in zip(*blocks, strict=True))
-    results = p, top[:, 0] + log_normalizer, entropy
+    results = p, (top[:, 0] + log_normalizer) / unit, unit * entropy
     return SoftmaxExpectations(*(x.to(dtype).to(mean.device) for x in results))
 
 
 def _integrate(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three integrals for rows of means whose maximum is 0."""
-    lower, period = (x[:, None] for x in _interval(variance))
+    lower, length = _interval(variance)
+    lower, period = lower[:, None], torch.exp2(length / 16)[:, None]
     steps = torch.arange(NODES, dtype=mean.dtype, device=mean.device) / NODES
     t = lower + period * steps
     start = ((lower - mean) / period).clamp(max=1 + (lower / period))  # t[0] - mean, in periods
     waves = _waves(start)
-    f, F, q = (torch.fft.irfft(c[:, None] * waves, NODES) for c in _series(variance, period[:, 0]).unbind(1))
+    f, F, q = (torch.fft.irfft(c[:, None] * waves, NODES) for c in _series(variance, length).unbind(1))
     F += (start - np.euler_gamma / period + 0.5)[..., None] + steps  # the line that the series, periodic, leaves out
     beyond = steps >= (1 + lower / period - start)[..., None]
     F.clamp_(min=1e-15).masked_fill_(beyond, 1)
@@ -91,24 +97,30 @@ def _integrate(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _interval(variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Where X begins, and the length of the interval that holds it, by Chernoff's bound."""
+    """Where X begins, and the k for which an interval of length 2^(k / 16) holds it, by Chernoff's bound."""
     deviation = variance.sqrt()
     tilt = (math.sqrt(2 * DIGITS) / deviation).clamp(max=1)  # E[e^(tilt X)] is finite below 1
     upper = DIGITS / tilt + tilt * variance / 2
     lower = -math.log(DIGITS) - math.sqrt(2 * DIGITS) * deviation
-    return lower, torch.exp2((16 * (upper - lower).log2()).ceil() / 16)  # few lengths, few Gamma functions
+    return lower, (16 * (upper - lower).log2()).ceil()
 
 
-def _series(variance: Tensor, period: Tensor) -> Tensor:
+def _series(variance: Tensor, length: Tensor) -> Tensor:
     """The Fourier coefficients (n, 3, frequencies) of f and q, times the step, and of F less its line."""
-    periods, index = period.unique(return_inverse=True)
-    n = np.arange(FREQUENCIES)
-    w = 2 * math.pi * n / periods.cpu().numpy()[:, None]
+    gumbel, frequencies = _of_gumbel(variance.device, FREQUENCIES)
+    at = length.nan_to_num().long() - LENGTHS[0]
+    return gumbel[at] * torch.exp(-(variance.sqrt()[:, None] * frequencies[at]).square() / 2)[:, None]
+
+
+@lru_cache(maxsize=4)
+def _of_gumbel(device: torch.device, frequencies: int) -> tuple[Tensor, Tensor]:
+    """The coefficients (lengths, 3, frequencies) of variance 0, and the frequencies of each length of the interval."""
+    n = np.arange(frequencies)
+    w = 2 * math.pi * n / 2 ** (np.arange(*LENGTHS)[:, None] / 16)
     f = np.exp(scipy.special.loggamma(1 + 1j * w)) * (n < n[-1])  # without the last, whose phase the grid cannot tell
-    F = f * (n > 0) * NODES / (2j * math.pi * np.maximum(n, 1))
+    F = f * (n > 0) * 2 * (frequencies - 1) / (2j * math.pi * np.maximum(n, 1))
     q = -f * (scipy.special.digamma(1 + 1j * w) + np.euler_gamma)
-    gumbel, w = (torch.from_numpy(x).to(variance.device)[index] for x in (np.stack([f, F, q], 1), w))
-    return gumbel * torch.exp(-(variance.sqrt()[:, None] * w).square() / 2)[:, None]
+    return torch.from_numpy(np.stack([f, F, q], 1)).to(device), torch.from_numpy(w).to(device)
 
 
 def _waves(x: Tensor) -> Tensor:

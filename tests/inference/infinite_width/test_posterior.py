@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
 from stationary.inference.infinite_width import _fit
+from stationary.inference.infinite_width._basis import moments
 from stationary.theory.isotropic import matern52
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -395,3 +396,17 @@ def test_samples_are_refused():
 def test_a_distributed_fit_without_processes():
     with pytest.raises(ValueError, match=r"distributed=True needs torch\.distributed"):
         replace(GIVEN, distributed=True).posterior(nn.Linear(4, 3), (X, LABELS))
+
+
+@pytest.mark.parametrize("labels", [torch.arange(60) % 3, torch.eye(3).long().repeat(20, 1)], ids=["classes", "labels"])
+def test_products_with_inverses_are_the_solved_systems(labels):
+    """A GPU predicts with the inverses of the triangular factors."""
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    method = st.InfiniteWidth(lengthscale=2.0, variance=5.0, temperature=0.5)
+    posterior = method.posterior(torch.nn.Linear(4, 3), (x, labels))
+    u = posterior.geometry(2 * torch.randn(50, 4, generator=torch.Generator().manual_seed(1)))
+    parts = posterior.basis, posterior.mean, posterior.root, u, posterior.numbers.variance
+    assert posterior._inverses[0].shape == (60, 60) and len(posterior._inverses[1]) == (3 if labels.ndim == 2 else 1)
+    for product, solved in zip(moments(*parts, posterior._inverses), moments(*parts), strict=True):
+        torch.testing.assert_close(product, solved, rtol=1e-9, atol=1e-9)
+    assert "_inverses" not in vars(pickle.loads(pickle.dumps(posterior)))

@@ -102,7 +102,14 @@ def unseen(phi: Tensor) -> Tensor:
     return (1 - phi.square().sum(-1)).clamp(min=0)
 
 
-def moments(basis: Basis, mean: Tensor, root: Tensor, u: Tensor, variance: float | Tensor) -> tuple[Tensor, Tensor]:
+def moments(
+    basis: Basis,
+    mean: Tensor,
+    root: Tensor,
+    u: Tensor,
+    variance: float | Tensor,
+    inverses: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
     """The mean (n, c) of the outputs at u (n, d), and their variance (n, 1), or (n, c) where they differ in it.
 
     Args:
@@ -111,11 +118,16 @@ def moments(basis: Basis, mean: Tensor, root: Tensor, u: Tensor, variance: float
         root: (M, M), or (c, M, M), the Cholesky factors of the precision of W.
         u: the places.
         variance: prior variance of the outputs, one number or (c,).
+        inverses: the inverses (M, M) of the basis's factor and (1 or c, M, M) of the roots, where they are at hand.
     """
-    phi = basis(u)
-    roots = root if root.ndim == 3 else root[None]
-    inside = [torch.linalg.solve_triangular(each, phi.mT, upper=False).square().sum(0) for each in roots]
-    return phi @ mean, torch.stack(inside, -1) + variance * unseen(phi)[:, None]
+    if inverses is not None:
+        phi = basis.similarity(u) @ inverses[0].mT
+        parts = [(phi @ each.mT).square().sum(-1) for each in inverses[1]]
+    else:
+        phi = basis(u)
+        roots = root if root.ndim == 3 else root[None]
+        parts = [torch.linalg.solve_triangular(each, phi.mT, upper=False).square().sum(0) for each in roots]
+    return phi @ mean, torch.stack(parts, -1) + variance * unseen(phi)[:, None]
 
 
 def greedy(basis: Basis, u: Tensor, most: int, least: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,12 +134,14 @@ class InfiniteWidthPosterior:
             parts = (mean, variance, noise.expand_as(mean))
             return Gaussian(*(part.to(device=z.device, dtype=dtype) for part in parts))  # type: ignore[return-value]
         offset, temperature = self.numbers.offset, self.numbers.temperature
-        pred = of_classes(mean, variance, offset, temperature)
-        if temperature != 1:  # the variance and the mutual information are the posterior's own
-            own = of_classes(mean, variance, offset, 1.0)
-            pred = replace(pred, output_variance=own.output_variance, information=own.mutual_information())
-        kept: dict[str, Any] = {k: v.to(device=z.device, dtype=dtype) for k, v in pred.tensors().items()}
-        return replace(pred, **kept)
+        if temperature == 1:
+            pred = of_classes(mean, variance, offset)
+            kept = pred.tensors()
+        else:  # the variance and the mutual information are the posterior's own
+            pred = of_classes(mean.repeat(2, 1), torch.cat([temperature * variance, variance]), offset)
+            kept = {name: each[: len(mean)] for name, each in pred.tensors().items()}
+            kept |= {"output_variance": variance.expand_as(mean), "information": pred.mutual_information()[len(mean) :]}
+        return replace(pred, **{k: v.to(device=z.device, dtype=dtype) for k, v in kept.items()})
 
     def untempered(self) -> "InfiniteWidthPosterior":
         """The same posterior at temperature 1, whose variance and mutual information are its own."""
@@ -153,9 +156,10 @@ class InfiniteWidthPosterior:
 
     def _features(self, x: Inputs) -> Tensor:
         [network] = self.networks
-        self.fingerprint.check(network, self.place)
         with evaluating(network):
-            return read(network, self.place, x)
+            z = read(network, self.place, x)
+        self.fingerprint.check(network, self.place)  # a GPU computes the features meanwhile
+        return z
 
     def _place_of(self, z: Tensor) -> Tensor:
         return self.geometry(z.to(self.basis.factor.device))
@@ -164,9 +168,21 @@ class InfiniteWidthPosterior:
         """The mean (n, c) of the outputs, for classes without their prior mean, and the variance (n, 1) or (n, c)."""
         variance = self.numbers.variance
         chunks = u.split(max(1, ELEMENTS // self.basis.size))
-        parts = [moments(self.basis, self.mean, self.root, some, variance) for some in chunks]
+        inverses = self._inverses if u.is_cuda else None
+        parts = [moments(self.basis, self.mean, self.root, some, variance, inverses) for some in chunks]
         mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
         return (mean + self.numbers.offset if self.family is Gaussian else mean), variance
+
+    @cached_property
+    def _inverses(self) -> tuple[Tensor, Tensor]:
+        """L^-1 (M, M) and those of the roots (1 or c, M, M): a GPU multiplies far faster than it solves."""
+        eye = torch.eye(self.basis.size).to(self.mean)
+        roots = self.root if self.root.ndim == 3 else self.root[None]
+        factor, *inverses = (torch.linalg.solve_triangular(x, eye, upper=False) for x in (self.basis.factor, *roots))
+        return factor, torch.stack(inverses)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_inverses"}
 
     # More data
 
@@ -375,16 +391,16 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     )
 
 
-def of_classes(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float) -> Any:
+def of_classes(mean: Tensor, variance: Tensor, offset: Tensor) -> Any:
     """The prediction of classes (variance (n, 1)) or of labels (n, c), from outputs without their prior mean."""
     if variance.shape[1] == 1 and mean.shape[1] > 1:
-        return Categorical.from_isotropic(offset + mean, temperature * variance[:, 0])
-    return Bernoulli.from_gaussian(offset + mean, temperature * variance)
+        return Categorical.from_isotropic(offset + mean, variance[:, 0])
+    return Bernoulli.from_gaussian(offset + mean, variance)
 
 
 def classes_nlpd(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float, y: Tensor) -> float:
     """The negative log probability of the targets, a mean over rows."""
-    probs = of_classes(mean, variance, offset, temperature).probs
+    probs = of_classes(mean, temperature * variance, offset).probs
     tiny = torch.finfo(probs.dtype).tiny
     if y.ndim == 1:
         return float(-probs.gather(1, y[:, None]).clamp(min=tiny).log().mean())
