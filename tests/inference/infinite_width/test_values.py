@@ -58,6 +58,27 @@ def test_with_all_rows_as_inducing_inputs_it_is_the_exact_gaussian_process(kerne
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+def test_with_fewer_inducing_inputs_what_they_do_not_see_counts_as_noise_of_each_row(kernel):
+    """The dense formula: a Gaussian process whose prior covariance is Q, but for its diagonal, which is that of K."""
+    method = st.InfiniteWidth(kernel, lengthscale=1.7, variance=VARIANCE, noise=NOISE, n_inducing=15, geometry="polar")
+    posterior = method.posterior(nn.Linear(3, 2).double(), (X, Y))
+    u, new, inducing = posterior.geometry(X), posterior.geometry(NEW), posterior.basis.inducing
+    assert len(inducing) == 15
+    k = lambda a, b: gram(kernel, a / 1.7, b / 1.7)
+    low = lambda a, b: k(a, inducing) @ torch.linalg.solve(k(inducing, inducing), k(inducing, b))
+    spread, centre, pred = Y.var(0, correction=0), Y.mean(0), st.predict(posterior, NEW)
+    for j in range(2):
+        s2, noise = VARIANCE * spread[j], NOISE * spread[j]
+        inner = s2 * (low(u, u) + torch.diag(1 - low(u, u).diagonal())) + noise * torch.eye(50)
+        cross = s2 * low(new, u)
+        torch.testing.assert_close(
+            pred.mean[:, j], centre[j] + cross @ torch.linalg.solve(inner, Y[:, j] - centre[j]), rtol=0, atol=1e-6
+        )
+        variance = s2 - (cross * torch.linalg.solve(inner, cross.T).T).sum(1)
+        torch.testing.assert_close(pred.epistemic_variance[:, j], variance, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_the_bound_is_its_definition(kernel):
     y = Y - Y.mean(0)
     basis = Basis.of(kernel, torch.tensor(1.5, dtype=torch.float64), X[:12])
@@ -83,7 +104,10 @@ def test_with_all_rows_the_bound_is_the_evidence_of_gpytorch():
     )
     phi = Basis.of("matern52", torch.tensor(1.5, dtype=torch.float64), X)(X)
     numbers = (torch.tensor([value], dtype=torch.float64) for value in (VARIANCE, NOISE))
+    numbers = list(numbers)
     bound = _values.collapsed_bound(phi, y[:, None], torch.ones(50).double(), *numbers)
+    evidence = _values.log_evidence(gram("matern52", X / 1.5, X / 1.5), y[:, None], torch.ones(50).double(), *numbers)
+    assert evidence.item() == pytest.approx(float(normal.log_prob(y)), rel=1e-9)
     assert bound.item() == pytest.approx(float(normal.log_prob(y)), rel=1e-7)
 
 
@@ -96,6 +120,10 @@ def test_rows_of_weight_two_count_as_two():
     once = _values.collapsed_bound(phi(X), Y, weight, *numbers)
     twice = _values.collapsed_bound(phi(both[0]), both[1], torch.ones(70).double(), *numbers)
     assert once.item() == pytest.approx(twice.item(), rel=1e-10)
+    similarity = lambda u: gram("matern52", u, u).fill_diagonal_(1.0)
+    once = _values.log_evidence(similarity(X), Y, weight, *numbers)
+    twice = _values.log_evidence(similarity(both[0]), both[1], torch.ones(70).double(), *numbers)
+    assert once.item() == pytest.approx(twice.item(), rel=1e-8)
     method = st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.1, geometry="polar")
     a = method.posterior(nn.Linear(3, 2).double(), (X, Y), sample_weight=weight)
     b = method.posterior(nn.Linear(3, 2).double(), both)

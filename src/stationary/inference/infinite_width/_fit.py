@@ -22,7 +22,8 @@ from stationary.predictive import Bernoulli, Categorical, Gaussian
 if TYPE_CHECKING:
     from stationary.inference.infinite_width.method import InfiniteWidth
 
-VALUES_INDUCING = 300  # inducing inputs in the search of a regression
+VALUES_INDUCING = 300  # inducing inputs in the search of a regression by validation rows
+EVIDENCE_ROWS = 1000  # rows in the search of a regression by the evidence
 
 
 class Fit:
@@ -207,12 +208,17 @@ class Fit:
         start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
         if per_column and u.shape[1] > 1 and method.lengthscale is None:
             start = start.expand(u.shape[1]).clone()
+        few, known = None, (u, some.y - mean, some.weight)
         if validation is not None:
             validation = validation[0], validation[1] - mean
+            few = inducing[:: -(-len(inducing) // VALUES_INDUCING)]
+        else:
+            chosen = _subset(len(u), EVIDENCE_ROWS, method.seed + 2, False).to(u.device)
+            known = u[chosen], known[1][chosen], known[2][chosen]
         found = _values.choose(
             method.kernel,
-            inducing[:: -(-len(inducing) // VALUES_INDUCING)],
-            (u, some.y - mean, some.weight),
+            few,
+            known,
             validation,
             start,
             (method.lengthscale, variance, noise),

@@ -1,10 +1,13 @@
 """The posterior of real values: a sparse Gaussian process in closed form, and the bound that chooses its numbers.
 
-With G = sum_i w_i phi_i phi_i^T and b = sum_i w_i phi_i y_i, an output of prior variance s^2 and noise variance n has
+Around W^T phi_i the target of row i, of weight w_i, varies by the noise n and by r_i = s^2 (1 - |phi_i|^2), what the
+inducing inputs do not see of the prior variance s^2 (Snelson and Ghahramani, 2006). So the precision H of W and its
+mean are
 
-    W = (G + n / s^2 I)^-1 b,    Cov W = n (G + n / s^2 I)^-1,
+    H = I / s^2 + sum_i w_i / (n + r_i) phi_i phi_i^T,    W = H^-1 sum_i w_i / (n + r_i) phi_i y_i.
 
-and the collapsed bound of Titsias (2009) on its log evidence is
+Length-scale, s^2 and n come from the log evidence of few rows, log N(y | 0, s^2 kappa + n I), or from the density of
+validation rows. The collapsed bound of Titsias (2009) takes many rows, and what it does not see it takes for noise:
 
     log N(y | 0, s^2 Phi Phi^T + n I) - sum_i w_i r_i / (2 n).
 """
@@ -17,13 +20,15 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes
+from stationary.inference.infinite_width._basis import Passes, unseen
 from stationary.inference.infinite_width._sums import Total
 from stationary.theory.isotropic import gram
 
 RATIO = 1.0  # prior standard deviation of the logarithm of a column's length-scale, around the typical distance
 EVALUATIONS = 80  # of the bound and its slope, at most
+ROUNDING = 1e-7  # share of the variance below which what a row leaves unseen is rounding
 QUIETEST = 1e-6  # smallest noise variance, relative to the variance of the targets
 
 
@@ -33,36 +38,38 @@ class Values:
 
     Args:
         mean: (M, m) the mean of W.
-        root: (m, M, M) the Cholesky factors of G / n + I / s^2, the precision of each output's W.
+        root: (m, M, M) the Cholesky factors of H, the precision of each output's W.
     """
 
     mean: Tensor
     root: Tensor
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sums over the training rows, which more rows add to: G (M, M) and b (M, m)."""
+def solve(passes: Passes, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor, total: Total) -> Values:
+    """The posterior of W.
 
-    outer: Tensor
-    products: Tensor
+    Args:
+        passes: the features of the rows.
+        y: (n, m) targets, whose prior mean is 0.
+        weight: (n,) weights of the rows: a row of weight 2 counts as two.
+        variance, noise: (m,) prior variances and noise variances.
+        total: sum over the machines.
+    """
+    size, m = passes.basis.size, y.shape[1]
+    outer, products = y.new_zeros(m, size, size), y.new_zeros(m, size, 1)
+    for rows, phi in passes:
+        for k, share in enumerate(_shares(phi, weight[rows], variance, noise)):
+            weighted = share[:, None] * phi
+            outer[k] += weighted.mT @ phi
+            products[k] += weighted.mT @ y[rows, k : k + 1]
+    root = torch.linalg.cholesky(total(outer) + torch.eye(size).to(y) / variance[:, None, None])
+    return Values(torch.cholesky_solve(total(products), root)[..., 0].mT, root)
 
-    @classmethod
-    def of(cls, passes: Passes, y: Tensor, weight: Tensor, total: Total) -> "Sums":
-        size = passes.basis.size
-        outer, products = y.new_zeros(size, size), y.new_zeros(size, y.shape[1])
-        for rows, phi in passes:
-            weighted = weight[rows, None] * phi
-            outer += weighted.mT @ phi
-            products += weighted.mT @ y[rows]
-        return cls(total(outer), total(products))
 
-    def solve(self, variance: Tensor, noise: Tensor) -> Values:
-        """The posterior for prior variances (m,) and noise variances (m,)."""
-        eye = torch.eye(len(self.outer)).to(self.outer)
-        root = torch.linalg.cholesky(self.outer / noise[:, None, None] + eye / variance[:, None, None])
-        right = (self.products / noise).mT[..., None]
-        return Values(torch.cholesky_solve(right, root)[..., 0].mT, root)
+def _shares(phi: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """(m, n) what each row counts: its weight over the variance that W does not explain."""
+    left = F.threshold(unseen(phi), ROUNDING, 0.0)
+    return weight / (noise[:, None] + variance[:, None] * left)
 
 
 @dataclass(frozen=True)
@@ -94,23 +101,38 @@ def collapsed_bound(phi: Tensor, y: Tensor, weight: Tensor, variance: Tensor, no
     return -0.5 * (weight.sum() * math.log(2 * math.pi) + log_det + fit + lost).sum()
 
 
+def log_evidence(similarity: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """The sum over outputs of the log evidence itself, which the bound is where each row is an inducing input.
+
+    Args:
+        similarity: (n, n) the kernel of unit variance between the rows.
+        y, weight, variance, noise: as for ``collapsed_bound``; a row of weight 2 has half the noise.
+    """
+    outputs = []
+    for of_output, s2, n in zip(y.mT, variance, noise, strict=True):
+        root = torch.linalg.cholesky(s2 * similarity + torch.diag(n / weight))
+        inner = torch.linalg.solve_triangular(root, of_output[:, None], upper=False)
+        log_det = 2 * root.diagonal().log().sum() + ((weight - 1) * n.log() + weight.log()).sum()
+        outputs.append(inner.square().sum() + log_det + weight.sum() * math.log(2 * math.pi))
+    return -0.5 * torch.stack(outputs).sum()
+
+
 def predictive_nlpd(
     phi: Tensor, y: Tensor, weight: Tensor, new: Tensor, new_y: Tensor, variance: Tensor, noise: Tensor
 ) -> Tensor:
     """The mean negative log density of other rows ``new_y`` (k, m), given rows to learn from; differentiable."""
-    weighted = weight[:, None] * phi
-    outer, products = weighted.mT @ phi, weighted.mT @ y
+    weighted = _shares(phi, weight, variance, noise)[..., None] * phi
     eye = torch.eye(phi.shape[1]).to(phi)
-    root = torch.linalg.cholesky(outer / noise[:, None, None] + eye / variance[:, None, None])
-    mean = new @ torch.cholesky_solve((products / noise).mT[..., None], root)[..., 0].mT
+    root = torch.linalg.cholesky(weighted.mT @ phi + eye / variance[:, None, None])
+    mean = new @ torch.cholesky_solve(weighted.mT @ y.mT[..., None], root)[..., 0].mT
     inside = torch.linalg.solve_triangular(root, new.mT.expand(len(root), -1, -1), upper=False).square().sum(1).mT
-    total = inside + variance * (1 - new.square().sum(-1, keepdim=True)).clamp(min=0) + noise
+    total = inside + variance * unseen(new)[:, None] + noise
     return 0.5 * ((2 * math.pi * total).log() + (new_y - mean).square() / total).mean()
 
 
 def choose(
     kernel: str,
-    inducing: Tensor,
+    inducing: Tensor | None,
     rows: tuple[Tensor, Tensor, Tensor],
     validation: tuple[Tensor, Tensor] | None,
     start: Tensor,
@@ -127,7 +149,7 @@ def choose(
 
     Args:
         kernel: name of the kernel.
-        inducing: (M, d) inducing inputs, which stay where they are.
+        inducing: (M, d) inducing inputs, which stay where they are; None to choose by the evidence itself.
         rows: places (n, d), targets (n, m), whose prior mean is 0, and weights (n,).
         validation: places (k, d) and targets (k, m) of rows that nothing was trained on; None for the bound.
         start: length-scale to start from, () for one that all columns share, (d,) for one each.
@@ -152,6 +174,12 @@ def choose(
 
     def loss(theta: Tensor) -> Tensor:
         chosen = numbers(theta)
+        unlikely = (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 else 0.0
+        if inducing is None:
+            places = u / chosen.lengthscale
+            similarity = gram(kernel, places, places)
+            evidence = log_evidence(similarity, y, weight, chosen.variance, chosen.noise)
+            return (unlikely - evidence) / weight.sum()
         scaled = inducing / chosen.lengthscale
         eye = torch.eye(len(inducing)).to(inducing)
         factor = torch.linalg.cholesky(gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye)
@@ -161,7 +189,6 @@ def choose(
             return torch.linalg.solve_triangular(factor, similarity, upper=False).mT
 
         if validation is None:
-            unlikely = (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 else 0.0
             bound = collapsed_bound(features(u), y, weight, chosen.variance, chosen.noise)
             return (unlikely - bound) / weight.sum()
         new, new_y = validation

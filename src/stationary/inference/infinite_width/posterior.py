@@ -101,8 +101,8 @@ class InfiniteWidthPosterior:
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
         if family is Gaussian:
-            sums = _values.Sums.of(passes, rows.y - numbers.offset, rows.weight, total)
-            values = sums.solve(numbers.variance, numbers.noise)  # type: ignore[arg-type]
+            assert numbers.noise is not None
+            values = _values.solve(passes, rows.y - numbers.offset, rows.weight, numbers.variance, numbers.noise, total)
             mean, root = values.mean, values.root
         else:
             task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total)
