@@ -13,8 +13,10 @@ import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.datasets import load_iris, make_blobs, make_circles, make_friedman2
+from sklearn.datasets import load_iris, make_blobs, make_circles, make_friedman1, make_friedman2
 from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -259,7 +261,7 @@ def test_held_out_rows_count_as_often_as_they_weigh():
 
 def test_early_stopping_holds_out_a_row_of_each_class_that_has_two(capsys):
     X, y = make_blobs([30, 30, 2, 1], 2, random_state=0)
-    model = StationaryClassifier(max_iter=400, n_iter_no_change=5, random_state=0, verbose=True).fit(X, y)
+    model = StationaryClassifier(100, max_iter=400, n_iter_no_change=5, random_state=0, verbose=True).fit(X, y)
     assert len(model.loss_curve_) == model.n_iter_ < 400
     assert model.loss_curve_[-1] < model.loss_curve_[0]
     assert model.predict_proba(X).shape == (63, 4)
@@ -270,7 +272,7 @@ def test_early_stopping_holds_out_a_row_of_each_class_that_has_two(capsys):
 
 def test_without_early_stopping_every_row_is_trained_on_for_all_epochs(capsys):
     X, y = np.array([[0.0], [1.0], [2.0]]), ["a", "b", "c"]
-    model = StationaryClassifier(early_stopping=False, max_iter=400, alpha=0, random_state=0).fit(X, y)
+    model = StationaryClassifier(100, early_stopping=False, max_iter=400, alpha=0, random_state=0).fit(X, y)
     assert model.n_iter_ == len(model.loss_curve_) == 400 and model.predict(X).tolist() == y
     assert capsys.readouterr().out == ""
 
@@ -279,7 +281,7 @@ def test_early_stopping_finds_the_noise():
     random = np.random.RandomState(0)
     X = random.uniform(-2, 2, (600, 1))
     y = 10 * np.sin(2 * X[:, 0]) + 3 * random.randn(600)
-    model = StationaryRegressor(random_state=0).fit(X, y)
+    model = StationaryRegressor(100, random_state=0).fit(X, y)
     assert 0.7 < math.sqrt(model.noise_variance_[0]) / 3 < 1.3
     test = random.uniform(-2, 2, (600, 1))
     mean, std = model.predict(test, return_std=True)
@@ -337,18 +339,23 @@ def test_the_ways_to_ask_a_regressor_agree():
 @pytest.mark.parametrize("seed", range(5))
 def test_far_from_the_data_the_classifier_does_not_know(seed):
     X, y = make_blobs(300, 4, centers=5, cluster_std=2.0, random_state=seed)
-    model = StationaryClassifier(random_state=seed).fit(X, y)
-    assert np.median(model.uncertainty(X)) < 0.5 * math.log(5)
+    wide = StationaryClassifier(random_state=seed).fit(X, y)
+    model = StationaryClassifier(100, random_state=seed).fit(X, y)
     far = X.mean(0) + 100 * (X - X.mean(0))
-    assert np.median(model.uncertainty(far)) > 0.95 * math.log(5)
-    plain = StationaryClassifier(random_state=seed, restore_prior=False).fit(X, y)
+    for each in (wide, model):
+        assert np.median(each.uncertainty(X)) < 0.5 * math.log(5)
+        assert np.median(each.uncertainty(far)) > 0.95 * math.log(5)
+    ways = np.random.RandomState(seed).randn(500, 4)
+    ways *= 100 * np.linalg.norm(X - X.mean(0), axis=1).max() / np.linalg.norm(ways, axis=1, keepdims=True)
+    assert wide.uncertainty(X.mean(0) + ways).min() > 0.99 * math.log(5), "infinite width does so in every direction"
+    plain = StationaryClassifier(100, random_state=seed, restore_prior=False).fit(X, y)
     assert np.median(model.uncertainty(far, "std")) > 10 * np.median(plain.uncertainty(far, "std"))
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_far_from_the_data_the_regressor_returns_to_its_prior(seed):
     X, y = make_friedman2(300, random_state=seed, noise=20)
-    model = StationaryRegressor(random_state=seed).fit(X, y)
+    model = StationaryRegressor(100, random_state=seed).fit(X, y)
     assert model.predictive(X).prior_restored
     assert np.median(model.uncertainty(X)) < 0.3 * y.std()
     for times, tolerance in [(100, 0.1), (1000, 0.05)]:
@@ -357,7 +364,63 @@ def test_far_from_the_data_the_regressor_returns_to_its_prior(seed):
         assert abs(np.median(model.predict(far, return_std=True)[1]) / y.std() - 1) < tolerance
 
 
+# Defaults
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_by_default_the_width_is_infinite(estimator):
+    X, y = table(estimator)
+    model = estimator(random_state=0).fit(X, y)
+    posterior = model.posterior_
+    assert isinstance(posterior.method, st.InfiniteWidth) and model.loss_curve_ == [] and model.n_iter_ == 1
+    assert (posterior.method.kernel, posterior.basis.lengthscale.shape) == ("matern52", (X.shape[1],))
+    np.testing.assert_array_equal(estimator(random_state=0).fit(X, y).predict(X), model.predict(X))
+    for given in ({"method": st.InfiniteWidth()}, {"early_stopping": False}, {"dropout": 0.5}, {"max_iter": 1}):
+        np.testing.assert_allclose(estimator(**given, random_state=0).fit(X, y).predict(X), model.predict(X))
+    assert estimator((), "rbf").fit(X, y).posterior_.method.kernel == "rbf"
+
+
+@pytest.mark.parametrize("estimator", BOTH)
+def test_methods_that_need_hidden_layers_have_some(estimator):
+    X, y = table(estimator)
+    widths = lambda model: [layer.in_features for layer in model.posterior_.networks[0].modules() if is_linear(layer)]
+    is_linear = lambda layer: isinstance(layer, torch.nn.Linear)
+    assert widths(estimator(method=st.Point(), max_iter=1).fit(X, y))[-1] == 300
+    finite = estimator((7,), max_iter=1).fit(X, y)
+    assert widths(finite)[-1] == 7 and isinstance(finite.posterior_.method, st.ExactDropout)
+    assert isinstance(estimator(8, "relu", max_iter=1).fit(X, y).posterior_.method, st.ExactDropout)
+
+
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_in_a_gap_the_regressor_knows_what_a_gaussian_process_does(early_stopping):
+    """A sine with a gap around 0; far away the prior is back."""
+    random = np.random.default_rng(0)
+    X = np.concatenate([random.uniform(-3, -1, 100), random.uniform(1, 3, 100)])[:, None]
+    y = np.sin(2 * X[:, 0]) + 0.1 * random.normal(size=200)
+    kernel = ConstantKernel() * Matern(1.0, nu=2.5) + WhiteKernel(0.1)
+    process = GaussianProcessRegressor(kernel, normalize_y=True).fit(X, y)
+    model = StationaryRegressor(early_stopping=early_stopping, random_state=0).fit(X, y)
+    new = np.concatenate([np.linspace(-0.9, 0.9, 19), [-20.0, 20.0]])[:, None]
+    mean, std = process.predict(new, return_std=True)
+    ours = model.predict(new, return_std=True)
+    np.testing.assert_allclose(ours[0], mean, atol=0.02)
+    np.testing.assert_allclose(ours[1], std, rtol=0.03)
+
+
+def test_ten_times_out_the_regressor_has_the_spread_of_the_targets():
+    X, y = make_friedman1(500, 10, noise=1.0, random_state=0)
+    model = StationaryRegressor(random_state=0).fit(X, y)
+    far = X.mean(0) + 10 * (X - X.mean(0))
+    assert np.median(model.predict(far, return_std=True)[1]) > 0.9 * y.std()
+
+
 # What is refused
+
+
+def test_activations_without_a_kernel_need_hidden_layers():
+    X, y = table(StationaryClassifier)
+    with pytest.raises(ValueError, match=r"activation must be one of .*hidden_layer_sizes=\(300,\).*got 'relu'"):
+        StationaryClassifier(activation="relu").fit(X, y)
 
 
 @pytest.mark.parametrize("estimator", BOTH)

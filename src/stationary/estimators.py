@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from stationary._checks import is_count
 from stationary._extras import extra
-from stationary.inference import Method, Posterior, fit, predict
+from stationary.inference import InfiniteWidth, Method, Posterior, fit, predict
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
 from stationary.ood import SCORES
 from stationary.predictive import Categorical, Gaussian, P
+from stationary.theory.isotropic import KERNELS
 from stationary.training import Training
 
 with extra("sklearn"):
@@ -35,6 +36,7 @@ with extra("sklearn"):
 Array: TypeAlias = NDArray[Any]
 
 ROWS = 2**14  # rows that are predicted at a time
+UNITS = (300,)  # hidden layers by default of a method that needs some
 FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
 
@@ -48,7 +50,7 @@ class _Network(BaseEstimator):
 
     def __init__(
         self,
-        hidden_layer_sizes: int | tuple[int, ...] = (100,),
+        hidden_layer_sizes: int | tuple[int, ...] | None = None,
         activation: str | nn.Module = "matern52",
         *,
         dropout: float = 0.2,
@@ -89,7 +91,7 @@ class _Network(BaseEstimator):
     def _fit(self, X: Array, y: Array, weight: Array, *, n_outputs: int, loss: str) -> Array:
         """Train, and set scaler_, posterior_, n_iter_ and loss_curve_; return the held-out rows, or all without any."""
         random, unweighted = check_random_state(self.random_state), not np.ptp(weight)
-        method = DEFAULT if self.method is None else self.method
+        method = self._method(random)
         rows = watched = np.arange(len(X))
         with torch.random.fork_rng(devices=[]):
             trains = method.trains(self._build(n_outputs))
@@ -126,13 +128,26 @@ class _Network(BaseEstimator):
                 calibrate_prior(model, *data, batch_size=ROWS)
         return watched
 
+    def _method(self, random: np.random.RandomState) -> Method:
+        if self.method is not None:
+            return self.method
+        if self._layers():
+            return DEFAULT
+        return InfiniteWidth(self.activation, seed=random.randint(2**31 - 1), verbose=bool(self.verbose))  # type: ignore[arg-type]
+
+    def _layers(self) -> tuple[Any, ...]:
+        """The widths of the hidden layers, as given, or what suits the method."""
+        if self.hidden_layer_sizes is not None:
+            return _sizes(self.hidden_layer_sizes)
+        return () if self.method is None or isinstance(self.method, InfiniteWidth) else UNITS
+
     def _build(self, n_outputs: int) -> nn.Module:
-        if not _sizes(self.hidden_layer_sizes):
+        if not self._layers():
             return nn.Linear(self.n_features_in_, n_outputs).double()
         return MLP(
             self.n_features_in_,
             n_outputs,
-            hidden=tuple(map(int, _sizes(self.hidden_layer_sizes))),
+            hidden=tuple(map(int, self._layers())),
             activation=deepcopy(self.activation),  # a copy, since ``double`` would change the user's module
             dropout=self.dropout,
         ).double()
@@ -146,13 +161,16 @@ class _Network(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Check the parameters that the rest of the library knows by another name, or not at all."""
-        sizes = _sizes(self.hidden_layer_sizes)
+        sizes = self._layers()
+        limit = self.method is None and not sizes
         on_cpu = torch.device(self.device or "cpu").type == "cpu"
         rules = {
             "hidden_layer_sizes": (all(map(_is_count, sizes)), "positive integers, such as (100, 50), or () for none"),
             "activation": (
-                isinstance(self.activation, str | nn.Module),
-                "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
+                self.activation in KERNELS if limit else isinstance(self.activation, str | nn.Module),
+                f"one of {', '.join(KERNELS)} for infinite width; set hidden_layer_sizes=(300,) for other activations"
+                if limit
+                else "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
             ),
             "method": (
                 self.method is None or hasattr(self.method, "posterior"),
@@ -188,17 +206,22 @@ class _Network(BaseEstimator):
 class StationaryClassifier(ClassifierMixin, _Network):
     """A neural network for tables that says how sure it is, and far from its training data that it does not know.
 
-    Names and meanings are those of ``sklearn.neural_network.MLPClassifier`` where both have a parameter.
+    As it comes it has infinite width: nothing is trained, and the parameters from ``dropout`` on, but for ``method``,
+    ``random_state``, ``device`` and ``verbose``, are those of finite networks. Names and meanings are those of
+    ``sklearn.neural_network.MLPClassifier`` where both have a parameter.
 
     Args:
-        hidden_layer_sizes: widths of the hidden layers. The last one has the activation and dropout, those before it
-            ReLU. With a single layer, what is far for the network is far in the table; ReLU layers in front may hide
-            some of the distance.
+        hidden_layer_sizes: widths of the hidden layers of a finite network. The last one has the activation and
+            dropout, those before it ReLU. With a single layer, what is far for the network is far in the table; ReLU
+            layers in front may hide some of the distance. None is () for infinite width, which then rests on the
+            columns themselves, and (300,) for other methods.
         activation: activation of the last hidden layer, as a name of ``stationary.activation`` or a module, of which
-            every network gets a copy.
+            every network gets a copy; for infinite width "matern12", "matern32", "matern52", "matern72" or "rbf".
         dropout: probability of dropping a unit of the last hidden layer.
-        method: method of inference; by default ``ExactDropout()``. Others are ``Ensemble(5)``, ``MCDropout(100)``,
-            ``Point()``, ``Laplace()`` and, with early_stopping=False, ``SWAG()``.
+        method: method of inference; by default ``InfiniteWidth()`` without hidden layers, ``ExactDropout()`` with
+            some. Others are ``Ensemble(5)``, ``MCDropout(100)``, ``Point()``, ``Laplace()`` and, with
+            early_stopping=False, ``SWAG()``. ``InfiniteWidth()`` with hidden layers takes those before its head, which
+            are trained first, for its trunk.
         restore_prior: whether to add the prior variance that a finite network lacks far from its data
             (``stationary.calibrate_prior``). By default it is added where the activation decays; True makes it an error
             where it does not, False leaves it out.
