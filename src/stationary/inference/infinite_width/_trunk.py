@@ -302,7 +302,9 @@ def _tensors(network: nn.Module, place: Place) -> Iterator[tuple[str, Tensor]]:
 
 
 def _versions(network: nn.Module, place: Place) -> tuple[Any, ...]:
-    return tuple(None if t.is_inference() else (t.data_ptr(), t._version) for _, t in _tensors(network, place))
+    """The address and the version of every tensor, of those behind the trunk too; several times as fast as names."""
+    tensors = [t for m in network.modules() for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
+    return tuple(None if t.is_inference() else (t.data_ptr(), t._version) for t in tensors)
 
 
 def _digest(network: nn.Module, place: Place) -> str:
