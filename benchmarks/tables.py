@@ -172,14 +172,14 @@ def run(path: Path, keel: Path | None, uci: Path | None, only: str | None) -> No
     content: dict[str, Any] = (
         json.loads(path.read_text()) if path.exists() else {"command": "benchmarks/tables.py", "rows": {}}
     )
-    content["environment"] = environment()
+    content["environment"] = here = environment()
     for name, classes, x, y in tables(keel, uci):
         rows = content["rows"].setdefault(name, {"classes": classes, "shape": list(x.shape), "models": {}})
         chosen = np.random.RandomState(0).permutation(len(x))[:MOST]
         for label, score in (CLASSIFIERS if classes else REGRESSORS).items():
             if label in rows["models"] or (only and only not in label):
                 continue
-            results: dict[str, list[float]] = {"nlpd": [], "seconds": []}
+            results: dict[str, Any] = {"nlpd": [], "seconds": [], "commit": here["commit"]}
             for seed in range(SPLITS):
                 strata = y[chosen] if classes else None
                 train, test = train_test_split(chosen, test_size=0.2, random_state=seed, stratify=strata)

@@ -61,8 +61,8 @@ def load() -> tuple[pd.DataFrame, Any]:
 
 def models(seed: int) -> dict[str, Any]:
     return {
-        "stationary": st.StationaryClassifier(random_state=seed),
-        "ReLU network": st.StationaryClassifier(activation="relu", random_state=seed),
+        "stationary": st.StationaryClassifier(100, random_state=seed),
+        "ReLU network": st.StationaryClassifier(100, "relu", random_state=seed),
         "boosted trees": HistGradientBoostingClassifier(random_state=seed),
     }
 

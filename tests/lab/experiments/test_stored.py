@@ -59,13 +59,13 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("uci", "smoke"): (4, "128f4f1dc3174cd9ec09bd55860904669e6b7b2884c0aaa6ee385cca51e81ce3"),
     ("uci", "paper"): (160, "5054c106f01335c0e2bc6cdf1c804cac1f96a080d2b46dc96b990bed74afa3ff"),
     ("cifar10", "smoke"): (1, "7485c4427b379f1c53cae64fb62c0feb5ea2349eefda76b288ccd478bd6f2718"),
-    ("cifar10", "paper"): (100, "7d575dd5dffe28b73cdeb5775c32b5661afb54f9bb7692fdbef97cfe099b643a"),
+    ("cifar10", "paper"): (120, "5296e3054cc6b973549f953b7a3fd47697655116a03552f4649be1e22e428493"),
     ("radar", "smoke"): (1, "729dcf1e04042cab64bc02a740d05ef01b0dba7b2b9d65b25a87c54a0c208a83"),
     ("radar", "demo"): (1, "c462d9cacee85f8ed982c057c1ec14eb63d4b9321ce915c48a530a71a5819790"),
     ("radar", "paper"): (10, "9ef21edd9e8f2647c3e899d4aa2a0152d3dfba146dc52e955b1dd19ac432fb6d"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
-ARCHIVED = {"uci": 192, "cifar10": 92, "radar": 20}  # files that ``stationary archive`` wrote
+ARCHIVED = {"uci": 200, "cifar10": 116, "radar": 22}  # files that ``stationary archive`` wrote
 
 
 def folder(name, config):
@@ -122,10 +122,11 @@ def finite(name, array):
 def in_order(name, found):
     """In the order of the configurations of the scale paper: each is there, and nothing else is.
 
-    Rows of infinite width that need a GPU have not all run yet.
+    The rows of infinite width on Covtype, which need a GPU, have not run yet.
     """
     grid = EXPERIMENTS[name].config.configs("paper")
-    grid = [config for config in grid if folder(name, config) in found or not is_infinite(config)]
+    waiting = lambda config: is_infinite(config) and getattr(config, "dataset", "") == "covtype"
+    grid = [config for config in grid if not waiting(config)]
     results = [found.pop(folder(name, config)) for config in grid]
     assert not found
     return results
@@ -144,15 +145,17 @@ def test_report_of_cifar10_gives_the_stored_numbers():
     """Its records and tables; its figure has pixels, which are not in the files."""
     results = archived("cifar10")
     assert render_csv(Section("", "", "", records=cifar10_report.records(results))) == summary("cifar10")
-    tables, stored = cifar10_report.tables(results), {}
+    tables, stored = list(cifar10_report.tables(results)), {}
     for line in csv.DictReader(summary("cifar10").splitlines()):
         metric = line["metric"].replace("_", " ")
         stored.setdefault(line["setting"], {}).setdefault(line["prior"], {})[metric] = line["mean"]
-    for setting, of_setting in zip(stored, (tables[:4], tables[4:]), strict=True):
-        lines, as_stated = list(stored[setting].values()), len(of_setting[0].rows)
-        for table, some in zip(of_setting, [lines[:as_stated]] * 3 + [lines[as_stated:]], strict=True):
+    for setting in stored:  # three tables of the rows that are trained as the paper says, and one of the others, if any
+        lines, as_stated = list(stored[setting].values()), len(tables[0].rows)
+        of_setting = [tables.pop(0) for _ in range(3 + (len(lines) > as_stated))]
+        for table, some in zip(of_setting, [lines[:as_stated]] * 3 + [lines[as_stated:]], strict=False):
             shown = [[f"{cell.mean:.6g}" for cell in row[1:]] for row in table.rows]
             assert shown == [[line[metric] for metric in table.columns[1:]] for line in some]
+    assert tables == []
 
 
 # results/paper

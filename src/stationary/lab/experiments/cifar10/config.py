@@ -127,8 +127,8 @@ def configs(scale: str = "paper") -> list[Config]:
         ]
     if scale == "demo":
         return [Config(setting, prior.key, epochs=10) for setting in PAPER for prior in PUBLISHED]
-    rows = [Trained(prior) for prior in (*PUBLISHED, *BEYOND)]
-    rows += [Trained(prior, recipe) for recipe in OTHERWISE for prior in PUBLISHED] + LIMITS
+    rows = [*map(Trained, (*PUBLISHED, *BEYOND)), *LIMITS]
+    rows += [Trained(prior, recipe) for recipe in OTHERWISE for prior in PUBLISHED]
     again = [*map(Trained, PUBLISHED), *LIMITS]
     both = [(setting, row) for some, these in ((PAPER, rows), (HELD_OUT, again)) for setting in some for row in these]
     return [Config(setting, row.key, (seed,)) for setting, row in both for seed in range(5)]
