@@ -314,3 +314,12 @@ def test_formulas_become_mathml():
         mathml.on_page_content(
             '<span class="arithmatex">\\(\\nosuchthing\\)</span>', page=page, config=None, files=None
         )
+
+
+def test_the_tables_of_the_estimators_are_those_of_the_stored_run():
+    command = [sys.executable, "benchmarks/tables.py", "--markdown", "results/benchmarks/tables.json"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    page = (ROOT / "docs" / "estimators.md").read_text()
+    assert f"<!-- begin: python {' '.join(command[1:])} -->\n{printed}\n<!-- end -->" in page
+    ranks = [line.split("|")[2:-1] for line in printed.splitlines() if "median rank" in line]
+    assert all(float(line[0]) == min(map(float, line)) for line in ranks), "the default is the best"
