@@ -80,13 +80,13 @@ def test_predict_stays_stochastic(weights, data, loader, inference_mode, shared_
     method = st.MCDropout(50, shared_masks=shared_masks)
     module = load(weights, method)
     runner = trainer(inference_mode=inference_mode)
-    first, again = (st.Categorical.cat(runner.predict(module, loader)) for _ in range(2))
+    first, again = (st.Categorical.concatenate(runner.predict(module, loader)) for _ in range(2))
     assert (first.samples.var(0).amin(-1) > 0).all()  # of every input, in every class
     assert (first.mutual_information() > 0).all() and len(first) == 400
     assert torch.equal(first.probs, again.probs)  # the same seed
     assert torch.equal(first.probs, st.predict(module.model, data[0], method, batch_size=64).probs)
     module.method = st.MCDropout(50, shared_masks=shared_masks, seed=1)
-    other = st.Categorical.cat(runner.predict(module, loader))
+    other = st.Categorical.concatenate(runner.predict(module, loader))
     assert not torch.equal(first.probs, other.probs)
     assert (first.probs - other.probs).abs().mean() < 0.05
 
@@ -119,7 +119,7 @@ def test_batch_statistics_are_not_touched(weights, loader):
 def test_other_precisions(weights, data, loader, precision):
     """Half precision has 8 bits, so a probability is wrong by a few percent at most."""
     method = st.MCDropout(50)
-    pred = st.Categorical.cat(trainer(precision=precision).predict(load(weights, method), loader))
+    pred = st.Categorical.concatenate(trainer(precision=precision).predict(load(weights, method), loader))
     expected = st.predict(load(weights).model, data[0], method)
     assert (pred.mutual_information() > 0).float().mean() > 0.99
     difference = (pred.probs.double() - expected.probs.double()).abs().max()

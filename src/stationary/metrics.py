@@ -70,13 +70,7 @@ def nlpd(pred: Categorical | Gaussian, y: Tensor) -> float:
     if isinstance(pred, Categorical):
         return -_at(pred.probs, _labels(pred, y)).log().mean().item()
     target, mean, variance = _targets(pred, y)
-    if not variance.gt(0).all():
-        row = int((~variance.gt(0)).any(-1).nonzero()[0])
-        raise ValueError(
-            f"pred.variance must be positive for a density, got {variance[row].min().item():g} in row {row}; add the "
-            "noise of the target with pred.with_noise(variance)"
-        )
-    return 0.5 * ((target - mean).square() / variance + variance.log() + math.log(2 * math.pi)).mean().item()
+    return -Gaussian(mean, variance, torch.zeros_like(mean)).log_prob(target).mean().item()
 
 
 def expected_nll(pred: Categorical, y: Tensor) -> float:
@@ -278,7 +272,7 @@ def _targets(pred: Predictive, y: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not fits or n == 0:
         raise ValueError(f"y must have the shape of pred.mean, {(n, m)}, with n at least 1; got {tuple(y.shape)}")
     target = _finite("y", y).reshape(n, m)
-    return target, _finite("pred.mean", pred.mean), _finite("pred.variance", pred.variance)
+    return target, _finite("pred.mean", pred.mean), _finite("pred.variance()", pred.variance())
 
 
 def _scores(name: str, scores: Any) -> Tensor:

@@ -69,9 +69,9 @@ def test_gaussian_is_the_mixture_of_its_members():
     torch.testing.assert_close(pred.mean, means.mean(0))
     torch.testing.assert_close(pred.aleatoric_variance, noises.mean(0))
     torch.testing.assert_close(pred.epistemic_variance, means.var(0, correction=0))
-    assert ((pred.variance - total).abs() < 5 * standard_error).all()
-    torch.testing.assert_close(pred.std(), pred.variance.sqrt())
-    torch.testing.assert_close(pred.with_noise(0.5).variance, pred.variance + 0.5)
+    assert ((pred.variance() - total).abs() < 5 * standard_error).all()
+    torch.testing.assert_close(pred.std(), pred.variance().sqrt())
+    torch.testing.assert_close(pred.with_noise(0.5).variance(), pred.variance() + 0.5)
     with pytest.raises(ValueError, match="variance must be at least 0, got -1"):
         pred.with_noise(-1.0)
 
@@ -132,7 +132,7 @@ def test_half_precision_is_accumulated_in_float32():
 def test_save_load_and_cat(family, tmp_path):
     pred = family.from_members([Members(torch.randn(5, 4, 3))], 5, keep_samples=True)
     loaded = family.load(pred.save(tmp_path / "folder" / "prediction.npz"))
-    both = family.cat([pred, loaded.to("cpu")])
+    both = family.concatenate([pred, loaded.to("cpu")])
     for name, value in pred.tensors().items():
         torch.testing.assert_close(getattr(loaded, name), value, rtol=0, atol=0)
         assert getattr(both, name).shape[1 if name == "samples" else 0] == 8

@@ -71,4 +71,4 @@ def predict(
         posterior = model
     kind: type[Any] = getattr(posterior, "family", Categorical) if family is None else family
     parts = batches(x, batch_size, device_of(posterior.networks[0]))
-    return kind.cat([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
+    return kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])

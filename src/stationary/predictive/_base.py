@@ -1,21 +1,26 @@
-"""What the two kinds of prediction share: files, and the accumulation of members, a few at a time, in O(n c) memory."""
+"""What the kinds of prediction share: rows, files, and sums over members, some at a time, in O(n c) memory."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from stationary._files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 P = TypeVar("P", bound="Predictive")
 
 NODES = 64  # points for a Gaussian over outputs; for ten classes the error is half that of 100 random samples
+SHOWN = 3  # rows that are printed
 CHUNK = 2**18  # outputs that are computed at a time: about the cache of a core
 
 
@@ -33,11 +38,12 @@ class Members(NamedTuple):
     noise: Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictive:
-    """A prediction for n inputs: the base of ``Categorical`` and ``Gaussian``.
+    """A prediction for n inputs: the base of ``Categorical``, ``Gaussian`` and ``Bernoulli``.
 
-    Its fields are tensors whose first dimension is that of the inputs, except for ``samples``.
+    What it is made of are attributes: tensors whose first dimension is that of the inputs, except for ``samples``,
+    whose second one is. What is computed from them are methods.
 
     Args:
         prior_restored: whether the prediction includes the prior variance that ``calibrate_prior`` restores.
@@ -62,8 +68,58 @@ class Predictive:
         """The prediction of outputs with this mean (n, c) and covariance (n, c, c)."""
         raise NotImplementedError
 
+    def distribution(self) -> Distribution:
+        """The prediction as an object of ``torch.distributions``."""
+        raise NotImplementedError
+
+    def columns(self) -> dict[str, Tensor]:
+        """(n,) each, by name: what a person wants to see of it."""
+        raise NotImplementedError
+
+    def sample(self, n_samples: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
+        """Targets drawn from the prediction, (n_samples, n) classes or (n_samples, n, m) values or labels.
+
+        Args:
+            n_samples: number of targets to draw for each input.
+            generator: source of randomness, on the prediction's device; by default PyTorch's own.
+        """
+        raise NotImplementedError
+
     def __len__(self) -> int:
         return len(next(iter(self.tensors().values())))
+
+    def __getitem__(self: P, rows: Any) -> P:
+        """The prediction for some inputs: a number, a slice, numbers or a mask. One input stays a batch of one."""
+        if isinstance(rows, int):
+            if not -len(self) <= rows < len(self):
+                raise IndexError(f"rows must be in [{-len(self)}, {len(self)}), got {rows}; len(pred) is {len(self)}")
+            rows = [rows]
+        elif not isinstance(rows, slice):
+            rows = torch.as_tensor(rows)
+        chosen: dict[str, Any] = {
+            name: value[:, rows] if name == "samples" else value[rows] for name, value in self.tensors().items()
+        }
+        return replace(self, **chosen)
+
+    def __repr__(self) -> str:
+        columns = [
+            [name, *(f"{value:.4g}" for value in values[:SHOWN].tolist())] for name, values in self.columns().items()
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        rows = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in zip(*columns, strict=True)
+        ]
+        head = f"{type(self).__name__} of {len(self)} inputs{', prior restored' * self.prior_restored}"
+        return "\n".join([head, *rows, *["..."] * (len(self) > SHOWN)])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The prediction as a table of pandas, a row for each input."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise ImportError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        return pd.DataFrame({name: values.cpu().numpy() for name, values in self.columns().items()})
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are tensors, by name."""
@@ -75,8 +131,10 @@ class Predictive:
         return replace(self, **moved)
 
     @classmethod
-    def cat(cls: type[P], parts: list[P]) -> P:
+    def concatenate(cls: type[P], parts: Sequence[P]) -> P:
         """The predictions of consecutive batches as one prediction."""
+        if not parts:
+            raise ValueError("parts must have at least one prediction, got none")
         if len(parts) == 1:
             return parts[0]
         tensors = [part.tensors() for part in parts]

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributions
 
 from stationary.predictive._base import Predictive
 from stationary.theory import logistic
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bernoulli(Predictive):
     """The probability of each of c labels for each of n inputs; any number of labels may hold at the same time.
 
@@ -54,6 +54,27 @@ class Bernoulli(Predictive):
     def predict(self) -> Tensor:
         """(n, c) whether each label holds: its probability is at least 1/2."""
         return self.probs >= 0.5
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """(n,) log probability of the labels y (n, c), zeros and ones; -inf where one was held to be impossible."""
+        y = torch.as_tensor(y, device=self.probs.device)
+        if y.shape != self.probs.shape or not ((y == 0) | (y == 1)).all():
+            raise ValueError(f"y must be zeros and ones {tuple(self.probs.shape)}; got {tuple(y.shape)} {y.dtype}")
+        return torch.where(y.bool(), self.probs, 1 - self.probs).log().sum(-1)
+
+    def sample(self, n_samples: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
+        """(n_samples, n, c) labels drawn from the probabilities, False or True."""
+        drawn = torch.rand((n_samples, *self.probs.shape), generator=generator, device=self.probs.device)
+        return drawn < self.probs
+
+    def distribution(self) -> distributions.Bernoulli:
+        """The prediction as a ``torch.distributions.Bernoulli`` of shape (n, c)."""
+        return distributions.Bernoulli(probs=self.probs)
+
+    def columns(self) -> dict[str, Tensor]:
+        """(n,) each, by name: the probability of each label, entropy and mutual information."""
+        probs = {f"p_{k}": values for k, values in enumerate(self.probs.unbind(-1))}
+        return {**probs, "entropy": self.entropy(), "mutual_information": self.mutual_information()}
 
     @classmethod
     def from_gaussian(cls, mean: Tensor, variance: Tensor) -> "Bernoulli":

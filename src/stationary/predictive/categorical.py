@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributions
 
 from stationary.predictive._base import (
     CHUNK,
@@ -22,7 +22,14 @@ from stationary.predictive._base import (
 from stationary.theory import logistic, softmax
 
 
-@dataclass(frozen=True, eq=False)
+class Top(NamedTuple):
+    """(n, k) each: the most probable classes, and their probabilities."""
+
+    classes: Tensor
+    probs: Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Categorical(Predictive):
     """A distribution over c classes for each of n inputs, and statistics of the members that it averages.
 
@@ -94,6 +101,37 @@ class Categorical(Predictive):
     def predict(self) -> Tensor:
         """(n,) the most probable class."""
         return self.probs.argmax(-1)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """(n,) log probability of the classes y (n,); -inf where one was held to be impossible."""
+        n, c = self.probs.shape
+        y = torch.as_tensor(y, device=self.probs.device)
+        if y.shape != (n,) or y.is_floating_point():
+            raise ValueError(f"y must be class indices ({n},), one for each input; got {tuple(y.shape)} {y.dtype}")
+        if n and not 0 <= int(y.min()) <= int(y.max()) < c:
+            raise ValueError(f"y must be class indices 0 to {c - 1}; got {int(y.min())} to {int(y.max())}")
+        return self.probs.gather(-1, y.long()[:, None])[:, 0].log()
+
+    def sample(self, n_samples: int = 1, *, generator: torch.Generator | None = None) -> Tensor:
+        """(n_samples, n) classes drawn from the probabilities."""
+        return torch.multinomial(self.probs, n_samples, replacement=True, generator=generator).mT
+
+    def top(self, k: int) -> Top:
+        """The k most probable classes of each input, and their probabilities, the most probable first."""
+        if not 1 <= k <= self.probs.shape[-1]:
+            raise ValueError(f"k must be from 1 to the number of classes, {self.probs.shape[-1]}; got {k}")
+        probs, classes = self.probs.topk(k)
+        return Top(classes, probs)
+
+    def distribution(self) -> distributions.Categorical:
+        """The prediction as a ``torch.distributions.Categorical`` over n inputs."""
+        return distributions.Categorical(probs=self.probs)
+
+    def columns(self) -> dict[str, Tensor]:
+        """(n,) each, by name: the most probable class, the probability of each, entropy and mutual information."""
+        probs = {f"p_{k}": values for k, values in enumerate(self.probs.unbind(-1))}
+        doubts = {"entropy": self.entropy(), "mutual_information": self.mutual_information()}
+        return {"predicted": self.predict(), **probs, **doubts}
 
     @classmethod
     def from_members(cls, members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> "Categorical":
