@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compares it with the names below
     from stationary import activations as activations
     from stationary import adapters as adapters
+    from stationary import calibration as calibration
     from stationary import gp as gp
     from stationary import inference as inference
     from stationary import metrics as metrics
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.activations import sine as sine
     from stationary.activations import step as step
     from stationary.activations import triangle_wave as triangle_wave
+    from stationary.calibration import calibrate as calibrate
     from stationary.estimators import StationaryClassifier as StationaryClassifier
     from stationary.estimators import StationaryRegressor as StationaryRegressor
     from stationary.inference import SWAG as SWAG
@@ -80,6 +82,7 @@ __version__ = "0.1.0"
 _ROOMS = (
     "activations",
     "adapters",
+    "calibration",
     "gp",
     "inference",
     "metrics",
@@ -115,6 +118,7 @@ _WHERE = {  # in which module each public name is
     "sine": "activations",
     "step": "activations",
     "triangle_wave": "activations",
+    "calibrate": "calibration",
     "StationaryClassifier": "estimators",
     "StationaryRegressor": "estimators",
     "Ensemble": "inference",

@@ -1,12 +1,15 @@
 """What networks train on: a pair of tensors, or any iterable of batches."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from stationary.nn.running import Inputs, batches
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 Data: TypeAlias = Pair | Iterable[Any]  # (x, y), or batches of (x, y) such as those of a DataLoader
@@ -15,6 +18,43 @@ Data: TypeAlias = Pair | Iterable[Any]  # (x, y), or batches of (x, y) such as t
 def is_pair(data: object) -> TypeGuard[Pair]:
     """Whether the data are two tensors; else they are an iterable of batches."""
     return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+
+
+def labelled(data: Data, size: int | None, device: torch.device | None, name: str) -> Iterator[tuple[Any, Tensor]]:
+    """Batches of inputs and targets, after a check of both.
+
+    Args:
+        data: a pair of tensors, or batches of (x, y).
+        size: number of rows in a batch of a pair; None for all.
+        device: device to which batches of an iterable are moved.
+        name: name of the data in errors.
+    """
+    if is_pair(data):
+        x, y = data
+        if len(x) != len(y):
+            raise ValueError(f"{name} must have as many inputs as targets, got {len(x)} and {len(y)}")
+        parts = zip(batches(x, size), y.split(size or max(1, len(y))), strict=True)
+        pairs: Iterable[tuple[Any, Tensor | None]] = ((part, targets) for (part, _), targets in parts)
+    else:
+        pairs = batches(data, device=device)
+    for x, targets in pairs:
+        if targets is None:
+            raise ValueError(f"{name} must give batches (x, y), got inputs without targets")
+        if targets.is_floating_point():
+            finite = targets.isfinite().all()
+            if not finite:
+                raise ValueError(f"{name} must have finite targets, got NaN or infinity; drop such rows")
+        yield x, targets
+
+
+def marks_of(x: Inputs) -> Tensor:
+    """(n,) a 63-bit number for each row of a batch of inputs, which depends on its content alone."""
+    parts = [x] if isinstance(x, Tensor) else [x[name] for name in sorted(x)]
+    raw = [part.detach().cpu().contiguous().reshape(len(part), -1).view(torch.uint8).numpy() for part in parts]
+    digests = [
+        hashlib.blake2b(b"".join(part[i].tobytes() for part in raw), digest_size=8).digest() for i in range(len(raw[0]))
+    ]
+    return torch.tensor([int.from_bytes(digest, "little") >> 1 for digest in digests], dtype=torch.int64)
 
 
 class Rows(NamedTuple):

@@ -410,3 +410,22 @@ def test_products_with_inverses_are_the_solved_systems(labels):
     for product, solved in zip(moments(*parts, posterior._inverses), moments(*parts), strict=True):
         torch.testing.assert_close(product, solved, rtol=1e-9, atol=1e-9)
     assert "_inverses" not in vars(pickle.loads(pickle.dumps(posterior)))
+
+
+@pytest.mark.parametrize("prior_mean", ["uniform", "frequencies"])
+@pytest.mark.parametrize("labels", ["classes", "labels", "values"])
+def test_the_prior_is_the_prediction_far_away(labels, prior_mean):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 2, generator=generator).double()
+    y = {
+        "classes": (torch.rand(80, generator=generator) < 0.2).long() + (torch.arange(80) % 3 == 0),
+        "labels": (torch.rand(80, 3, generator=generator) < 0.2).long(),
+        "values": torch.randn(80, 3, generator=generator).double(),
+    }[labels]
+    numbers = {"noise": 0.1} if labels == "values" else {"temperature": 0.5}
+    method = st.InfiniteWidth(lengthscale=1.0, variance=4.0, prior_mean=prior_mean, **numbers)
+    posterior = method.posterior(nn.Linear(2, 3).double(), (x, y))
+    prior, far = posterior.prior(), st.predict(posterior, torch.full((1, 2), 1e6).double())
+    assert type(prior) is type(far) and len(prior) == 1
+    for name, value in far.tensors().items():
+        torch.testing.assert_close(getattr(prior, name), value, msg=name)

@@ -1,7 +1,7 @@
 """The trunk: where the features of a network are, how they are read, and whether it is still the same network."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from stationary.nn.restored_prior import is_head
-from stationary.nn.running import Inputs, batches, call, device_of, evaluating
+from stationary.nn.running import Inputs, call, device_of, evaluating
 from stationary.training import Data
-from stationary.training.data import is_pair
+from stationary.training.data import labelled, marks_of
 
 Reader: TypeAlias = Callable[[Any], Tensor]
 
@@ -175,7 +175,7 @@ def collect(
     """
     device, parts, targets, marks = device_of(network), _Parts(store), list[Tensor](), list[Tensor]()
     with evaluating(network):
-        for x, y in _labelled(data, batch_size, device, name):
+        for x, y in labelled(data, batch_size, device, name):
             place = find_place(network, x, features) if place is None else place
             z = read(network, place, x)
             finite = z.isfinite().all(-1)
@@ -200,25 +200,6 @@ def collect(
     weight = weight.to(parts.device, torch.float64)
     rows = Rows(parts.joined(), y, weight, torch.cat(marks) if marked else None, in_order=not shuffled)
     return (rows if weight.all() else rows[weight > 0]), place
-
-
-def _labelled(data: Data, size: int, device: torch.device | None, name: str) -> Iterator[tuple[Any, Tensor]]:
-    if is_pair(data):
-        x, y = data
-        if len(x) != len(y):
-            raise ValueError(f"{name} must have as many inputs as targets, got {len(x)} and {len(y)}")
-        parts = zip(batches(x, size), y.split(size), strict=True)
-        pairs: Iterable[tuple[Any, Tensor | None]] = ((part, targets) for (part, _), targets in parts)
-    else:
-        pairs = batches(data, device=device)
-    for x, targets in pairs:
-        if targets is None:
-            raise ValueError(f"{name} must give batches (x, y), got inputs without targets")
-        if targets.is_floating_point():
-            finite = targets.isfinite().all()
-            if not finite:
-                raise ValueError(f"{name} must have finite targets, got NaN or infinity; drop such rows")
-        yield x, targets
 
 
 class _Parts:
@@ -248,16 +229,6 @@ class _Parts:
         [first] = self.parts
         size = self.n * first.shape[1]
         return torch.from_file(self.store, shared=True, size=size, dtype=first.dtype).view(self.n, -1)
-
-
-def marks_of(x: Inputs) -> Tensor:
-    """(n,) a 63-bit number for each row of a batch of inputs, which depends on its content alone."""
-    parts = [x] if isinstance(x, Tensor) else [x[name] for name in sorted(x)]
-    raw = [part.detach().cpu().contiguous().reshape(len(part), -1).view(torch.uint8).numpy() for part in parts]
-    digests = [
-        hashlib.blake2b(b"".join(part[i].tobytes() for part in raw), digest_size=8).digest() for i in range(len(raw[0]))
-    ]
-    return torch.tensor([int.from_bytes(digest, "little") >> 1 for digest in digests], dtype=torch.int64)
 
 
 @dataclass

@@ -126,13 +126,16 @@ class InfiniteWidthPosterior:
                 f"{family.__name__}: leave it out"
             )
         z = self._features(x)
-        dtype = z.dtype
-        mean, variance = self._moments(self._place_of(z))
-        if family is Gaussian:
+        return self._prediction(*self._moments(self._place_of(z)), z)
+
+    def _prediction(self, mean: Tensor, variance: Tensor, like: Tensor) -> Any:
+        """The prediction of outputs with this mean, for classes without their prior mean, and this variance."""
+        where: dict[str, Any] = {"device": like.device, "dtype": like.dtype}
+        if self.family is Gaussian:
             noise = self.numbers.noise
             assert noise is not None
             parts = (mean, variance, noise.expand_as(mean))
-            return Gaussian(*(part.to(device=z.device, dtype=dtype) for part in parts))  # type: ignore[return-value]
+            return Gaussian(*(part.to(**where) for part in parts))
         offset, temperature = self.numbers.offset, self.numbers.temperature
         if temperature == 1:
             pred = of_classes(mean, variance, offset)
@@ -141,11 +144,19 @@ class InfiniteWidthPosterior:
             pred = of_classes(mean.repeat(2, 1), torch.cat([temperature * variance, variance]), offset)
             kept = {name: each[: len(mean)] for name, each in pred.tensors().items()}
             kept |= {"output_variance": variance.expand_as(mean), "information": pred.mutual_information()[len(mean) :]}
-        return replace(pred, **{k: v.to(device=z.device, dtype=dtype) for k, v in kept.items()})
+        return replace(pred, **{k: v.to(**where) for k, v in kept.items()})
 
     def untempered(self) -> "InfiniteWidthPosterior":
         """The same posterior at temperature 1, whose variance and mutual information are its own."""
         return replace(self, numbers=replace(self.numbers, temperature=1.0))
+
+    def prior(self) -> Any:
+        """The prediction far from all data, of one input."""
+        outputs = len(self.numbers.offset)
+        variance = torch.as_tensor(self.numbers.variance).to(self.mean).expand(outputs)[None]
+        alike = self.family is Categorical
+        mean = self.numbers.offset[None] if self.family is Gaussian else torch.zeros_like(self.mean[:1])
+        return self._prediction(mean, variance[:, :1] if alike else variance, self.mean)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean (n, c) and variance (n, c) of the outputs at a batch of inputs, in float64, at temperature 1."""
