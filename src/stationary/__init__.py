@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.activations import step as step
     from stationary.activations import triangle_wave as triangle_wave
     from stationary.calibration import calibrate as calibrate
+    from stationary.calibration import conformal as conformal
     from stationary.estimators import StationaryClassifier as StationaryClassifier
     from stationary.estimators import StationaryRegressor as StationaryRegressor
     from stationary.inference import SWAG as SWAG
@@ -119,6 +120,7 @@ _WHERE = {  # in which module each public name is
     "step": "activations",
     "triangle_wave": "activations",
     "calibrate": "calibration",
+    "conformal": "calibration",
     "StationaryClassifier": "estimators",
     "StationaryRegressor": "estimators",
     "Ensemble": "inference",

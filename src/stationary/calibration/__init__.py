@@ -2,3 +2,5 @@
 
 from stationary.calibration.recalibration import CalibratedPosterior as CalibratedPosterior
 from stationary.calibration.recalibration import calibrate as calibrate
+from stationary.calibration.sets import Conformal as Conformal
+from stationary.calibration.sets import conformal as conformal

@@ -22,12 +22,11 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stationary.inference import Method, Posterior, predict
-from stationary.inference.predict import DEFAULT
-from stationary.nn.running import Inputs, device_of
+from stationary.calibration._rows import predicted
+from stationary.inference import Method, Posterior
+from stationary.nn.running import Inputs
 from stationary.predictive import Bernoulli, Categorical, Gaussian, P, Predictive
 from stationary.training import Data
-from stationary.training.data import labelled, marks_of
 
 REACH = 5.0  # largest logarithm of a temperature, and its negative the smallest
 
@@ -102,28 +101,15 @@ def calibrate(
         family: kind of the prediction, as for ``predict``.
         batch_size: number of inputs in a pass; by default all of a pair go in one.
     """
-    if isinstance(model, nn.Module):
-        posterior = (DEFAULT if method is None else method).posterior(model)
-    elif method is not None:
-        raise ValueError(
-            f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"
-        )
-    else:
-        posterior = model
-    kind: type[Any] = getattr(posterior, "family", Categorical) if family is None else family
-    preds, targets, marks = [], [], []
-    for x, y in labelled(data, batch_size, device_of(posterior.networks[0]), "data"):
-        preds.append(predict(posterior, x, family=kind))
-        targets.append(y)
-        marks.append(marks_of(x))
-    pred, y = kind.concatenate(preds), torch.cat(targets).to(preds[0].tensors().popitem()[1].device)
-    before = getattr(posterior, "validation_rows", None)
-    used = torch.cat(marks if before is None else [before.cpu(), *marks])
-    made = CalibratedPosterior(posterior, kind, validation_rows=used)
+    rows = predicted(model, data, method, family, batch_size)
+    pred, y = rows.pred, rows.y
+    before = getattr(rows.posterior, "validation_rows", None)
+    used = rows.marks if before is None else torch.cat([before.cpu(), rows.marks])
+    made = CalibratedPosterior(rows.posterior, type(pred), validation_rows=used)
     if isinstance(pred, Gaussian):
         factor, noise = _spread(pred, y)
         return replace(made, factor=factor, noise=noise)
-    return replace(made, temperature=_temperature(pred, _log_prior(posterior), y))
+    return replace(made, temperature=_temperature(pred, _log_prior(rows.posterior), y))
 
 
 def _log_prior(posterior: Posterior) -> Tensor:

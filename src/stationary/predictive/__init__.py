@@ -10,3 +10,4 @@ from stationary.predictive._base import normal_nodes as normal_nodes
 from stationary.predictive.bernoulli import Bernoulli as Bernoulli
 from stationary.predictive.categorical import Categorical as Categorical
 from stationary.predictive.gaussian import Gaussian as Gaussian
+from stationary.predictive.gaussian import Interval as Interval

@@ -1,0 +1,58 @@
+"""What is predicted for rows that nothing was trained on, with their targets."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stationary.inference import Method, Posterior, predict
+from stationary.inference.predict import DEFAULT
+from stationary.nn.running import device_of
+from stationary.predictive import Categorical, Predictive
+from stationary.training import Data
+from stationary.training.data import labelled, marks_of
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Rows to calibrate with.
+
+    Args:
+        posterior: the posterior that predicted them.
+        pred: the predictions.
+        y: the targets, on their device.
+        marks: (n,) numbers by which the rows are known again.
+    """
+
+    posterior: Posterior
+    pred: Any
+    y: Tensor
+    marks: Tensor
+
+
+def predicted(
+    model: nn.Module | Posterior,
+    data: Data,
+    method: Method | None,
+    family: type[Predictive] | None,
+    batch_size: int | None,
+) -> Predicted:
+    """The predictions of all rows of the data; arguments are those of ``predict``."""
+    if isinstance(model, nn.Module):
+        posterior = (DEFAULT if method is None else method).posterior(model)
+    elif method is not None:
+        raise ValueError(
+            f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"
+        )
+    else:
+        posterior = model
+    kind: type[Any] = getattr(posterior, "family", Categorical) if family is None else family
+    preds, targets, marks = [], [], []
+    for x, y in labelled(data, batch_size, device_of(posterior.networks[0]), "data"):
+        preds.append(predict(posterior, x, family=kind))
+        targets.append(y)
+        marks.append(marks_of(x))
+    pred = kind.concatenate(preds)
+    device = next(iter(pred.tensors().values())).device
+    return Predicted(posterior, pred, torch.cat(targets).to(device), torch.cat(marks))
