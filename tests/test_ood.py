@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -208,3 +209,69 @@ def test_a_detector_is_fitted_on_batches_as_on_tensors(model):
     whole, parts = OODDetector(model).fit(x), OODDetector(model).fit(loader)
     assert parts.threshold == pytest.approx(whole.threshold, rel=1e-5)
     torch.testing.assert_close(parts.scores(loader), whole.scores(x))
+
+
+# Error rates
+
+
+class Energies(nn.Module):
+    """Outputs whose energy is the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return torch.cat([-x, torch.full_like(x, -1e6)], 1)
+
+
+def detector(x):
+    return st.OODDetector(Energies(), "energy", st.Point()).fit(x)
+
+
+def test_p_values_count_the_scores_that_are_as_high():
+    fitted = detector(torch.tensor([[0.0], [1.0], [1.0], [3.0]]))
+    new = torch.tensor([[-1.0], [0.0], [0.5], [1.0], [2.0], [3.0], [9.0]])
+    torch.testing.assert_close(fitted.p_value(new) * 5, torch.tensor([5, 5, 4, 4, 2, 2, 1]).double())
+
+
+def test_false_alarms_are_as_rare_as_promised():
+    """2000 detectors of 39 inputs: P(p <= t) is exactly t where 40 t is a whole number. Five standard errors."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.cat([detector(x[:39]).p_value(x[39:]) for x in torch.randn(2000, 40, 1, generator=generator)])
+    for t in (0.025, 0.05, 0.5):
+        assert abs((p <= t + 1e-12).double().mean() - t) < 5 * (t * (1 - t) / 2000) ** 0.5
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_false_discoveries_are_as_rare_as_promised(rate):
+    """Of 100 inputs 80 are known: their share of the alarms is 0.8 rate on average, and most others are found."""
+    generator, false, found = torch.Generator().manual_seed(0), [], []
+    for _ in range(400):
+        known = torch.randn(1080, 1, generator=generator)
+        unknown = 4 + torch.randn(20, 1, generator=generator)
+        alarms = detector(known[:1000]).discoveries(torch.cat([known[1000:], unknown]), rate)
+        false.append((alarms[:80].sum() / alarms.sum().clamp(min=1)).item())
+        found.append(alarms[80:].double().mean().item())
+    error = np.std(false) / 20
+    assert np.mean(false) < 0.8 * rate + 4 * error and np.mean(false) > 0.5 * rate and np.mean(found) > 0.7
+
+
+def test_nothing_is_discovered_where_nothing_is_unknown():
+    fitted = detector(torch.linspace(0, 1, 50)[:, None])
+    assert not fitted.discoveries(torch.linspace(0, 1, 10)[:, None], 0.1).any()
+    with pytest.raises(ValueError, match=r"rate must be in \(0, 1\), got 10"):
+        fitted.discoveries(torch.zeros(1, 1), 10)
+
+
+def test_p_values_need_a_fit():
+    with pytest.raises(ValueError, match="the detector must be fitted before it predicts; call fit"):
+        st.OODDetector(Energies(), "energy", st.Point()).p_value(torch.zeros(1, 1))
+
+
+def test_regressions_have_p_values():
+    x = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+    wide = st.InfiniteWidth().posterior(nn.Linear(2, 1), (x[:100], x[:100].sum(1, keepdim=True)))
+    fitted = st.OODDetector(wide, "std").fit(x[100:])
+    assert fitted.p_value(torch.full((1, 2), 50.0)).item() == pytest.approx(1 / 101)
+    assert fitted.p_value(x[:100]).median() > 0.2

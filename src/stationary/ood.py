@@ -82,6 +82,7 @@ class OODDetector:
     """
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
+    known: Tensor | None = None  # the scores of the inputs that it was fitted on, sorted
     model: nn.Module | Posterior
     score: str
     batch_size: int | None
@@ -117,7 +118,7 @@ class OODDetector:
                 "several inputs, and for 'std' and 'mutual_information' a method with several members (MCDropout, "
                 "ExactDropout); a single one has only the scores 'entropy', 'max_probability' and 'energy'"
             )
-        self.threshold = acceptance_threshold(scores, accept)
+        self.threshold, self.known = acceptance_threshold(scores, accept), scores.sort().values
         return self
 
     def scores(self, x: Inputs | Batches) -> Tensor:
@@ -126,12 +127,46 @@ class OODDetector:
 
     def predict(self, x: Inputs | Batches) -> Tensor:
         """(n,) +1 for a known kind of input, -1 for an unknown one, also where the score is NaN."""
-        if self.threshold is None:
+        self._fitted()
+        assert self.threshold is not None
+        known = self.scores(x) <= self.threshold
+        return torch.where(known, 1, -1)
+
+    def p_value(self, x: Inputs | Batches) -> Tensor:
+        """(n,) conformal p-values: small where an input does not look like those that the detector was fitted on.
+
+        For an input of their distribution the p-value is at most t with a probability of at most t, for every t: to
+        call unknown what is at most 0.05 gives at most 5 % false alarms. It is (1 + k) / (m + 1), where k of the m
+        inputs of ``fit`` have at least the score of x; so it is never below 1 / (m + 1).
+        """
+        known, scores = self._fitted(), self.scores(x)
+        less = torch.searchsorted(known, scores.contiguous(), right=False)
+        p = (1 + len(known) - less).to(torch.float64) / (len(known) + 1)
+        return torch.where(scores.isnan(), p.new_tensor(1 / (len(known) + 1)), p)
+
+    def discoveries(self, x: Inputs | Batches, rate: float = 0.1) -> Tensor:
+        """(n,) which inputs of a batch to call unknown, so that on average at most a share ``rate`` of these are known.
+
+        By Benjamini and Hochberg (1995) on the p-values, which control this false discovery rate for a detector that
+        was fitted once (Bates et al., 2023).
+
+        Args:
+            x: the batch.
+            rate: the false discovery rate, in (0, 1).
+        """
+        if not 0 < rate < 1:
+            raise ValueError(f"rate must be in (0, 1), got {rate!r}; 0.1 allows 10 % false alarms among the alarms")
+        p = self.p_value(x)
+        ordered, ranks = p.sort().values, torch.arange(1, len(p) + 1, device=p.device)
+        passing = (ordered <= rate * ranks / len(p)).nonzero()
+        return p <= ordered[passing[-1, 0]] if len(passing) else torch.zeros_like(p, dtype=torch.bool)
+
+    def _fitted(self) -> Tensor:
+        if self.known is None:
             raise ValueError(
                 "the detector must be fitted before it predicts; call fit(x_in) with in-distribution inputs"
             )
-        known = self.scores(x) <= self.threshold
-        return torch.where(known, 1, -1)
+        return self.known
 
     def _predict(self, x: Inputs | Batches) -> Any:
         model = self.model.untempered() if isinstance(self.model, Tempered) else self.model
