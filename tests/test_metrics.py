@@ -288,7 +288,7 @@ def test_risk_coverage_averages_over_the_order_of_ties():
         if uncertainty[list(order)].diff().ge(0).all()
     ]
     assert len(curves) == 6
-    coverage, risk, area = metrics.risk_coverage(pred, y, uncertainty)
+    coverage, risk, area, _ = metrics.risk_coverage(pred, y, uncertainty)
     assert coverage.tolist() == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
     assert risk.tolist() == pytest.approx(np.mean(curves, 0), **CLOSE)
     assert area == pytest.approx(np.mean(curves), **CLOSE)
@@ -304,17 +304,21 @@ def test_risk_coverage_ends_at_the_error_and_is_least_in_the_order_of_the_loss(c
     best = metrics.risk_coverage(pred, y, (pred.predict() != y).double())
     worst = metrics.risk_coverage(pred, y, (pred.predict() == y).double())
     assert best.area < by_entropy.area < worst.area
+    assert best.excess == pytest.approx(0, abs=1e-12)
+    assert by_entropy.excess == pytest.approx(by_entropy.area - best.area, **CLOSE)
 
 
 def test_risk_coverage_of_regression(regressed):
     pred, y = regressed
     order = pred.std().mean(-1).argsort()
     losses = (pred.mean - y).square().mean(-1)[order].numpy()
-    _, risk, area = metrics.risk_coverage(pred, y)
+    _, risk, area, excess = metrics.risk_coverage(pred, y)
     expected = np.cumsum(losses) / np.arange(1, len(losses) + 1)
     np.testing.assert_allclose(risk, expected, rtol=1e-12)
     assert risk[-1].item() == pytest.approx(metrics.rmse(pred, y) ** 2, **CLOSE)
     assert area == pytest.approx(expected.mean(), **CLOSE)
+    least = np.cumsum(np.sort(losses)) / np.arange(1, len(losses) + 1)
+    assert excess == pytest.approx((expected - least).mean(), **CLOSE)
 
 
 def test_the_standard_sets(classified, regressed):

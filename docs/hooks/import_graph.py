@@ -23,6 +23,7 @@ COLUMNS = {  # where a room stands on its floor; chosen so that no arrow crosses
     "adapters": 2,
     "ood": 1.5,
     "calibration": 2.5,
+    "plots": 3.5,
     "gp": 0,
     "inference": 1,
     "training": 1,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary import metrics as metrics
     from stationary import nn as nn
     from stationary import ood as ood
+    from stationary import plots as plots
     from stationary import predictive as predictive
     from stationary import theory as theory
     from stationary import training as training
@@ -89,6 +90,7 @@ _ROOMS = (
     "metrics",
     "nn",
     "ood",
+    "plots",
     "predictive",
     "theory",
     "training",

@@ -36,11 +36,27 @@ class RiskCoverage(NamedTuple):
         coverage: (n,) shares of the inputs that are kept: 1/n, 2/n, ..., 1.
         risk: (n,) mean loss of the least uncertain inputs that make up each share.
         area: area under the curve (AURC), the mean of ``risk``.
+        excess: what it is above that of the best order of the same losses (excess AURC), at least 0.
     """
 
     coverage: Tensor
     risk: Tensor
     area: float
+    excess: float
+
+
+class CalibrationBins(NamedTuple):
+    """Predictions by their confidence, in bins of equal width.
+
+    Args:
+        size: (B,) number of predictions in each bin.
+        confidence: (B,) their mean confidence; NaN where there are none.
+        accuracy: (B,) the share of them that is right; NaN where there are none.
+    """
+
+    size: Tensor
+    confidence: Tensor
+    accuracy: Tensor
 
 
 def classification(pred: Categorical, y: Tensor) -> dict[str, float]:
@@ -120,13 +136,20 @@ def ece(pred: Categorical, y: Tensor, n_bins: int = 15) -> float:
     The B = ``n_bins`` bins ((b - 1) / B, b / B] have equal width; a confidence of exactly 1 is in the last, 0 in the
     first.
     """
+    bins = calibration_bins(pred, y, n_bins)
+    gaps = bins.size * (bins.accuracy - bins.confidence)
+    return (gaps.nan_to_num().abs().sum() / bins.size.sum()).item()
+
+
+def calibration_bins(pred: Categorical, y: Tensor, n_bins: int = 15) -> CalibrationBins:
+    """How many predictions are in each of the bins of ``ece``, how sure they are, and how many are right."""
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins!r}; 15 is usual")
     labels, confidence = _labels(pred, y), pred.confidence().detach().cpu()
     edges = (torch.arange(1, n_bins, dtype=torch.float64) / n_bins).to(confidence)  # 0.3 is an edge in float32 too
-    gap = _correct(pred, labels) - confidence.double()
-    sums = torch.zeros(n_bins, dtype=torch.float64).index_add(0, torch.bucketize(confidence, edges), gap)
-    return sums.abs().sum().item() / len(gap)
+    parts = torch.stack([torch.ones(len(labels)).double(), confidence.double(), _correct(pred, labels).double()])
+    sums = torch.zeros(3, n_bins, dtype=torch.float64).index_add(1, torch.bucketize(confidence, edges), parts)
+    return CalibrationBins(sums[0], sums[1] / sums[0], sums[2] / sums[0])
 
 
 def auc(pred: Categorical, y: Tensor) -> float:
@@ -173,7 +196,8 @@ def risk_coverage(pred: Categorical | Gaussian, y: Tensor, uncertainty: Tensor |
 
     The loss is 0 or 1 for a ``Categorical``, the squared error (mean over targets) for a ``Gaussian``. Equally
     uncertain inputs count with their mean loss: what a random order gives on average. The area is
-    AURC = mean_k risk(k / n) (Geifman and El-Yaniv, 2017).
+    AURC = mean_k risk(k / n) (Geifman and El-Yaniv, 2017), and the excess what a perfect order would spare
+    (Geifman, Uziel and El-Yaniv, 2019).
 
     Args:
         pred: the prediction to judge.
@@ -195,7 +219,8 @@ def risk_coverage(pred: Categorical | Gaussian, y: Tensor, uncertainty: Tensor |
     tied = torch.zeros(len(size), dtype=torch.float64).index_add(0, group, losses) / size
     kept = torch.arange(1, n + 1, dtype=torch.float64)
     risk = tied.repeat_interleave(size).cumsum(0) / kept
-    return RiskCoverage(kept / n, risk, risk.mean().item())
+    best = losses.sort().values.cumsum(0) / kept
+    return RiskCoverage(kept / n, risk, risk.mean().item(), (risk - best).mean().item())
 
 
 def auroc(scores_in: Tensor, scores_out: Tensor) -> float:
