@@ -178,6 +178,8 @@ def test_it_prints_what_a_person_wants_to_see():
     assert len(text) == 6 and text[-1] == "..." and len({len(line) for line in text[1:5]}) == 1
     assert repr(gaussian(m=1)).splitlines()[1].split() == ["mean", "std", "epistemic_std", "aleatoric_std"]
     assert "tensor" not in repr(bernoulli())
+    many = repr(categorical(4, 1000)).splitlines()[1].split()
+    assert many == ["predicted", "p_0", "p_1", "p_2", "...", "p_998", "p_999", "entropy", "mutual_information"]
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="Predictive")
 
 NODES = 64  # points for a Gaussian over outputs; for ten classes the error is half that of 100 random samples
-SHOWN = 3  # rows that are printed
+SHOWN, ENDS = 3, 4  # of what is printed: rows, and columns from either end
 CHUNK = 2**18  # outputs that are computed at a time: about the cache of a core
 
 
@@ -105,6 +105,8 @@ class Predictive:
         columns = [
             [name, *(f"{value:.4g}" for value in values[:SHOWN].tolist())] for name, values in self.columns().items()
         ]
+        if len(columns) > 2 * ENDS:
+            columns[ENDS:-ENDS] = [["..."] * len(columns[0])]
         widths = [max(map(len, column)) for column in columns]
         rows = [
             "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
