@@ -20,7 +20,7 @@ MODULES = (
 WITH_PARAMETERS = {
     f"{value.__module__}.{name}": value
     for module in MODULES
-    for name, value in vars(module).items()
+    for name, value in [(name, getattr(module, name)) for name in dir(module)]
     if not name.startswith("_")
     and callable(value)
     and getattr(value, "__module__", "").startswith("stationary.")

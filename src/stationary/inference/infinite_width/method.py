@@ -1,7 +1,7 @@
 """The method: what there is to choose, and how a posterior is made of a trained network and its data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,6 +70,7 @@ class InfiniteWidth(Method):
     kernel: str = "matern52"
     lengthscale: float | None = None
     variance: float | None = None
+    _: KW_ONLY
     temperature: float | None = None
     noise: float | None = None
     n_inducing: int = 1000
