@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
-from stationary.inference.predict import DEFAULT
+from stationary.inference.predict import as_posterior, family_of
 from stationary.nn.running import device_of
-from stationary.predictive import Categorical, Predictive
+from stationary.predictive import Predictive
 from stationary.training import Data
 from stationary.training.data import labelled, marks_of
 
@@ -39,15 +39,8 @@ def predicted(
     batch_size: int | None,
 ) -> Predicted:
     """The predictions of all rows of the data; arguments are those of ``predict``."""
-    if isinstance(model, nn.Module):
-        posterior = (DEFAULT if method is None else method).posterior(model)
-    elif method is not None:
-        raise ValueError(
-            f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"
-        )
-    else:
-        posterior = model
-    kind: type[Any] = getattr(posterior, "family", Categorical) if family is None else family
+    posterior = as_posterior(model, method)
+    kind: type[Any] = family or family_of(posterior)
     preds, targets, marks = [], [], []
     for x, y in labelled(data, batch_size, device_of(posterior.networks[0]), "data"):
         preds.append(predict(posterior, x, family=kind))

@@ -61,14 +61,24 @@ def predict(
         batch_size: number of inputs in a pass where x is a tensor or a mapping; by default all go in one.
         keep_samples: whether the prediction keeps the outputs of all s members, which takes O(s n c) memory.
     """
+    posterior = as_posterior(model, method)
+    kind = family or family_of(posterior)
+    parts = batches(x, batch_size, device_of(posterior.networks[0]))
+    return kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
+
+
+def as_posterior(model: nn.Module | Posterior, method: Method | None = None) -> Posterior:
+    """The posterior of a trained network by a method, ``ExactDropout()`` by default, or a posterior as it is."""
     if isinstance(model, nn.Module):
-        posterior = (DEFAULT if method is None else method).posterior(model)
-    elif method is not None:
+        return (DEFAULT if method is None else method).posterior(model)
+    if method is not None:
         raise ValueError(
             f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"
         )
-    else:
-        posterior = model
-    kind: type[Any] = getattr(posterior, "family", Categorical) if family is None else family
-    parts = batches(x, batch_size, device_of(posterior.networks[0]))
-    return kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
+    return model
+
+
+def family_of(posterior: Posterior) -> type[Any]:
+    """The kind of a posterior's predictions, where it knows what its targets were, else ``Categorical``."""
+    kind: type[Any] = getattr(posterior, "family", Categorical)
+    return kind

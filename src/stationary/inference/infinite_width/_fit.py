@@ -13,9 +13,10 @@ from torch import distributed as dist
 from stationary.inference.infinite_width import _classes, _search, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers, classes_nlpd
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 

@@ -13,6 +13,7 @@ from stationary._files import write_atomically
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, greedy, moments
 from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
 from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating
@@ -400,19 +401,3 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
         rows,
         tensors.get("validation_rows"),
     )
-
-
-def of_classes(mean: Tensor, variance: Tensor, offset: Tensor) -> Any:
-    """The prediction of classes (variance (n, 1)) or of labels (n, c), from outputs without their prior mean."""
-    if variance.shape[1] == 1 and mean.shape[1] > 1:
-        return Categorical.from_isotropic(offset + mean, variance[:, 0])
-    return Bernoulli.from_gaussian(offset + mean, variance)
-
-
-def classes_nlpd(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float, y: Tensor) -> float:
-    """The negative log probability of the targets, a mean over rows."""
-    probs = of_classes(mean, temperature * variance, offset).probs
-    tiny = torch.finfo(probs.dtype).tiny
-    if y.ndim == 1:
-        return float(-probs.gather(1, y[:, None]).clamp(min=tiny).log().mean())
-    return float(-torch.where(y.bool(), probs, 1 - probs).clamp(min=tiny).log().sum(1).mean())
