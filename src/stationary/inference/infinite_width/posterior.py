@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stationary._files import write_atomically
+from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, greedy, moments
 from stationary.inference.infinite_width._geometry import Geometry
@@ -127,7 +128,15 @@ class InfiniteWidthPosterior:
                 f"{family.__name__}: leave it out"
             )
         z = self._features(x)
+        replays = z.is_cuda and self.family is not Bernoulli  # whose integrals wait for the GPU
+        return self._replayed(z) if replays else self._of_features(z)
+
+    def _of_features(self, z: Tensor) -> Any:
         return self._prediction(*self._moments(self._place_of(z)), z)
+
+    @cached_property
+    def _replayed(self) -> Replayed[Any]:
+        return Replayed(self._of_features)
 
     def _prediction(self, mean: Tensor, variance: Tensor, like: Tensor) -> Any:
         """The prediction of outputs with this mean, for classes without their prior mean, and this variance."""
@@ -194,7 +203,7 @@ class InfiniteWidthPosterior:
         return factor, torch.stack(inverses)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_inverses"}
+        return {name: value for name, value in vars(self).items() if name not in ("_inverses", "_replayed")}
 
     # More data
 
