@@ -51,9 +51,9 @@ class Replayed(Generic[P]):
             known.x.copy_(x)
             known.graph.replay()
             made = known.prediction
-            copied = replace(made, **{name: value.clone() for name, value in made.tensors().items()})
+            copies: dict[str, Any] = {name: value.clone() for name, value in made.tensors().items()}
             self.done.record()
-            return copied
+            return replace(made, **copies)
 
     def _captured(self, x: Tensor) -> _Graph[P]:
         own, graph = x.clone(), torch.cuda.CUDAGraph()
