@@ -1,8 +1,4 @@
-"""The networks as scikit-learn estimators: a table in, predictions that know their uncertainty out.
-
-Inputs, and the targets of a regression, are standardised inside. Everything is in float64: the networks are small, and
-what is predicted for a row then does not depend on the rows beside it.
-"""
+"""What both estimators share: the parameters, and the way from a table to a posterior."""
 
 import math
 from copy import deepcopy
@@ -20,28 +16,25 @@ from stationary.inference import InfiniteWidth, Method, Posterior, fit, predict
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
-from stationary.ood import SCORES
-from stationary.predictive import Categorical, Gaussian, P
+from stationary.predictive import P
 from stationary.theory.isotropic import KERNELS
 from stationary.training import Training
 
 with extra("sklearn"):
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import BaseEstimator
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils import check_random_state
-    from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 Array: TypeAlias = NDArray[Any]
 
 ROWS = 2**14  # rows that are predicted at a time
 UNITS = (300,)  # hidden layers by default of a method that needs some
-FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
 
-class _Network(BaseEstimator):
-    """What classifier and regressor share: the parameters, and the way from a table to a posterior."""
+class Network(BaseEstimator):
+    """The parameters, and the way from a table to a posterior."""
 
     _alpha: float  # the default of alpha
     scaler_: StandardScaler
@@ -201,166 +194,6 @@ class _Network(BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return predict(self.posterior_, self._inputs(X), family=family, batch_size=ROWS).to("cpu")
-
-
-class StationaryClassifier(ClassifierMixin, _Network):
-    """A neural network for tables that says how sure it is, and far from its training data that it does not know.
-
-    As it comes it has infinite width: nothing is trained, and the parameters from ``dropout`` on, but for ``method``,
-    ``random_state``, ``device`` and ``verbose``, are those of finite networks. Names and meanings are those of
-    ``sklearn.neural_network.MLPClassifier`` where both have a parameter.
-
-    Args:
-        hidden_layer_sizes: widths of the hidden layers of a finite network. The last one has the activation and
-            dropout, those before it ReLU. With a single layer, what is far for the network is far in the table; ReLU
-            layers in front may hide some of the distance. None is () for infinite width, which then rests on the
-            columns themselves, and (300,) for other methods.
-        activation: activation of the last hidden layer, as a name of ``stationary.activation`` or a module, of which
-            every network gets a copy; for infinite width "matern12", "matern32", "matern52", "matern72" or "rbf".
-        dropout: probability of dropping a unit of the last hidden layer.
-        method: method of inference; by default ``InfiniteWidth()`` without hidden layers, ``ExactDropout()`` with
-            some. Others are ``Ensemble(5)``, ``MCDropout(100)``, ``Point()``, ``Laplace()`` and, with
-            early_stopping=False, ``SWAG()``. ``InfiniteWidth()`` with hidden layers takes those before its head, which
-            are trained first, for its trunk.
-        restore_prior: whether to add the prior variance that a finite network lacks far from its data
-            (``stationary.calibrate_prior``). By default it is added where the activation decays; True makes it an error
-            where it does not, False leaves it out.
-        alpha: strength of the penalty alpha / 2 |w|^2, which is added to the sum of the losses (cross entropies, or
-            squared errors of the standardised targets). None is 1 for the classifier and 0.01 for the regressor. The
-            larger it is, the slower the hidden units vary, and the farther away "far" is.
-        batch_size: number of rows in a step of Adam; None for all.
-        learning_rate_init: learning rate of Adam.
-        max_iter: largest number of epochs.
-        early_stopping: whether to hold out rows (stratified by class), stop when their loss no longer falls, and go
-            back to the weights of its minimum.
-        validation_fraction: share of the rows that is held out for early_stopping.
-        n_iter_no_change: number of epochs without a lower validation loss after which training stops.
-        random_state: seed of the whole fit; an int makes fits reproducible.
-        device: device to train and predict on: "cpu", "cuda", ...; None is the CPU.
-        verbose: whether to print a line for each epoch.
-
-    Attributes:
-        classes_: (c,) the labels, sorted.
-        n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
-        posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs.
-        scaler_: the ``StandardScaler`` in front of them.
-        n_iter_: number of epochs that training took; 1 where the method needs no training.
-        loss_curve_: training loss of each epoch.
-    """
-
-    _alpha = 1.0
-    classes_: Array
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryClassifier":
-        """Train on X (n, d) and labels y (n,), of any kind; sample_weight (n,) weighs the loss of each row."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        weight = self._weights(X, sample_weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        keep = weight > 0
-        self._fit(X[keep], labels[keep], weight[keep], n_outputs=len(self.classes_), loss="cross_entropy")
-        predict(self.posterior_, self._inputs(X[:1]))  # a method that cannot predict with this network says so now
-        return self
-
-    def predictive(self, X: Any) -> Categorical:
-        """The whole prediction for X (n, d): probabilities, whose columns are classes_, and measures of uncertainty."""
-        return self._predictive(X, Categorical)
-
-    def predict_proba(self, X: Any) -> Array:
-        """(n, c) probabilities of the classes, in the order of classes_."""
-        return self.predictive(X).probs.numpy()
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """(n, c) logarithms of the probabilities of the classes, in the order of classes_."""
-        return self.predictive(X).probs.log().numpy()
-
-    def predict(self, X: Any) -> Array:
-        """(n,) the most probable class."""
-        labels = self.predictive(X).predict().numpy()
-        return self.classes_[labels]
-
-    def uncertainty(self, X: Any, measure: str = "entropy") -> Array:
-        """(n,) how unsure the prediction is; a higher value is less sure.
-
-        Args:
-            X: (n, d) inputs.
-            measure: name of the measure: "entropy" of the probabilities, in [0, log c]; "mutual_information", the part
-                of the entropy that more data could remove; "std", the standard deviation of the outputs;
-                "variance", their variance; "max_probability", 1 - the largest probability; "energy", -logsumexp of
-                the outputs.
-        """
-        if measure not in SCORES:
-            raise ValueError(f"measure must be one of {', '.join(SCORES)}; got {measure!r}")
-        return SCORES[measure](self.predictive(X)).numpy()
-
-
-class StationaryRegressor(RegressorMixin, _Network):
-    """A neural network for tables that predicts a mean and a standard deviation, far from its data that of the prior.
-
-    The parameters are those of ``StationaryClassifier``; rows are held out without strata. There may be one target or
-    several, which one network predicts together.
-
-    Attributes:
-        n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
-        noise_variance_: (m,) noise variance of the targets, in their units squared: the mean squared error on the
-            held-out rows, or without early_stopping on all rows, which is too small where the network overfits.
-        posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs and targets.
-        scaler_, target_scaler_: the ``StandardScaler`` of the inputs and that of the targets.
-        n_iter_: number of epochs that training took; 1 where the method needs no training.
-        loss_curve_: training loss of each epoch.
-    """
-
-    _alpha = 0.01
-    target_scaler_: StandardScaler
-    target_ndim_: int
-    noise_variance_: Array
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryRegressor":
-        """Train on X (n, d) and targets y, (n,) or (n, m); sample_weight (n,) weighs the loss of each row."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weight = self._weights(X, sample_weight)
-        self.target_ndim_ = y.ndim
-        keep = weight > 0
-        X, y, weight = X[keep], y[keep].reshape(keep.sum(), -1).astype(np.float64), weight[keep]
-        self.target_scaler_ = StandardScaler().fit(y, sample_weight=weight)
-        rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss="mse")
-        pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
-        noise = pred.aleatoric_variance.mean(0).cpu().numpy() * self.target_scaler_.scale_**2
-        if not noise.any():  # the method knows of none
-            residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
-            noise = np.average(residuals**2, 0, weight[rows])
-        self.noise_variance_ = np.maximum(noise, FLOOR * self.target_scaler_.scale_**2)
-        return self
-
-    def predictive(self, X: Any) -> Gaussian:
-        """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
-        pred = self._predictive(X, Gaussian)
-        mean, scale = (torch.as_tensor(a) for a in (self.target_scaler_.mean_, self.target_scaler_.scale_))
-        noise = torch.as_tensor(self.noise_variance_).expand_as(pred.mean)
-        return Gaussian(
-            mean + scale * pred.mean,
-            scale.square() * pred.epistemic_variance,
-            noise,
-            prior_restored=pred.prior_restored,
-        )
-
-    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included."""
-        pred = self.predictive(X)
-        mean = self._like_y(pred.mean)
-        return (mean, self._like_y(pred.std())) if return_std else mean
-
-    def uncertainty(self, X: Any) -> Array:
-        """The epistemic standard deviation, in the shape of y: the uncertainty of the mean, without the noise."""
-        return self._like_y(self.predictive(X).epistemic_variance.sqrt())
-
-    def _like_y(self, values: Tensor) -> Array:
-        return (values[:, 0] if self.target_ndim_ == 1 else values).numpy()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:
