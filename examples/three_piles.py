@@ -55,6 +55,7 @@ def main(out: Path, draws: int) -> None:
     figure, ax = figures.panels(1, 1, width=6, height=3.4)
     st.plots.score_histograms(*scores, clf.detector_.threshold, ax=ax)
     ax.set(xlabel="mutual information (nats)", ylabel="share of the people")
+    ax.legend(frameon=False, loc="upper center")
     figure.savefig(out / "three_piles-scores.png", dpi=150)
 
     figure, ax = figures.panels(1, 1, width=6, height=3.4)
