@@ -74,7 +74,9 @@ class Tempered(Protocol):
 class TableModel(Protocol):
     """An estimator such as ``StationaryClassifier``: a posterior, and the way to its inputs from rows of a table."""
 
-    family: type[Predictive]
+    @property
+    def family(self) -> type[Predictive]:
+        """Kind of its predictions."""
 
     def inputs(self, X: Any) -> Tensor:
         """The inputs of ``posterior_``."""
