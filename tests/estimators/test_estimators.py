@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import stationary as st
 from stationary import StationaryClassifier, StationaryRegressor, metrics
-from stationary.estimators import _repeated
+from stationary.estimators._network import _repeated
 
 BOTH = [StationaryClassifier, StationaryRegressor]
 SMALL = {"hidden_layer_sizes": (16,), "max_iter": 30, "random_state": 0}
@@ -493,7 +493,7 @@ def test_what_goes_wrong_with_the_prior_is_not_hidden(monkeypatch):
     def broken(*args, **kwargs):
         raise ValueError("something else is wrong")
 
-    monkeypatch.setattr("stationary.estimators.calibrate_prior", broken)
+    monkeypatch.setattr("stationary.estimators._network.calibrate_prior", broken)
     X, y = table(StationaryClassifier)
     with pytest.raises(ValueError, match="something else is wrong"):
         StationaryClassifier(**SMALL).fit(X, y)

@@ -1,0 +1,234 @@
+"""What both estimators share: the parameters, and the way from a table to a posterior."""
+
+import math
+from copy import deepcopy
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from stationary._checks import is_count
+from stationary._extras import extra
+from stationary.inference import InfiniteWidth, Method, Posterior, fit
+from stationary.inference.predict import DEFAULT
+from stationary.nn import MLP
+from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
+from stationary.predictive import Predictive
+from stationary.theory.isotropic import KERNELS
+from stationary.training import Training
+
+with extra("sklearn"):
+    from sklearn.base import BaseEstimator
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+Array: TypeAlias = NDArray[Any]
+
+ROWS = 2**14  # rows that are predicted at a time
+UNITS = (300,)  # hidden layers by default of a method that needs some
+
+
+class Network(BaseEstimator):
+    """The parameters, and the way from a table to a posterior."""
+
+    _alpha: float  # the default of alpha
+    family: type[Predictive]  # kind of its predictions
+    scaler_: StandardScaler
+    posterior_: Posterior
+    n_iter_: int
+
+    def __init__(
+        self,
+        hidden_layer_sizes: int | tuple[int, ...] | None = None,
+        activation: str | nn.Module = "matern52",
+        *,
+        dropout: float = 0.2,
+        method: Method | None = None,
+        restore_prior: bool | None = None,
+        alpha: float | None = None,
+        batch_size: int | None = 64,
+        learning_rate_init: float = 3e-3,
+        max_iter: int = 200,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 30,
+        random_state: int | np.random.RandomState | None = None,
+        device: str | torch.device | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.dropout = dropout
+        self.method = method
+        self.restore_prior = restore_prior
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _weights(self, X: Array, sample_weight: Any) -> Array:
+        """(n,) weights of the rows, after a check of the parameters, so that nothing is computed with wrong ones."""
+        self._check_parameters()
+        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+
+    def _fit(self, X: Array, y: Array, weight: Array, *, n_outputs: int, loss: str) -> Array:
+        """Train, and set scaler_, posterior_, n_iter_ and loss_curve_; return the held-out rows, or all without any."""
+        random, unweighted = check_random_state(self.random_state), not np.ptp(weight)
+        method = self._method(random)
+        rows = watched = np.arange(len(X))
+        with torch.random.fork_rng(devices=[]):
+            trains = method.trains(self._build(n_outputs))
+        if self.early_stopping and trains:
+            labels = y if loss == "cross_entropy" else np.zeros(len(y))
+            rows, watched = _hold_out(labels, self.validation_fraction, random)
+        self.scaler_ = StandardScaler().fit(X[rows], sample_weight=weight[rows])
+        x, targets = self._inputs(X), torch.as_tensor(y, device=self.device)
+        data = x[rows], targets[rows]
+        training = Training(
+            loss,
+            epochs=int(self.max_iter),
+            batch_size=None if self.batch_size is None else int(self.batch_size),
+            learning_rate=self.learning_rate_init,
+            weight_decay=(self._alpha if self.alpha is None else self.alpha) / len(rows),
+            patience=int(self.n_iter_no_change) if self.early_stopping and trains else None,
+            seed=random.randint(np.iinfo(np.int32).max),
+        )
+        often = _repeated(watched, weight)
+        self.n_iter_ = training.epochs if trains else 1
+        self.loss_curve_: list[float] = []
+        self.posterior_ = fit(
+            method,
+            partial(self._build, n_outputs),
+            data,
+            training,
+            sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
+            validation=(x[often], targets[often]) if self.early_stopping and trains else None,
+            progress=self._progress,
+        )
+        for model in self.posterior_.networks:
+            headed = any(map(is_head, model.modules()))
+            if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
+                calibrate_prior(model, *data, batch_size=ROWS)
+        return watched
+
+    def _method(self, random: np.random.RandomState) -> Method:
+        if self.method is not None:
+            return self.method
+        if self._layers():
+            return DEFAULT
+        return InfiniteWidth(self.activation, seed=random.randint(2**31 - 1), verbose=bool(self.verbose))  # type: ignore[arg-type]
+
+    def _layers(self) -> tuple[Any, ...]:
+        """The widths of the hidden layers, as given, or what suits the method."""
+        if self.hidden_layer_sizes is not None:
+            return _sizes(self.hidden_layer_sizes)
+        return () if self.method is None or isinstance(self.method, InfiniteWidth) else UNITS
+
+    def _build(self, n_outputs: int) -> nn.Module:
+        if not self._layers():
+            return nn.Linear(self.n_features_in_, n_outputs).double()
+        return MLP(
+            self.n_features_in_,
+            n_outputs,
+            hidden=tuple(map(int, self._layers())),
+            activation=deepcopy(self.activation),  # a copy, since ``double`` would change the user's module
+            dropout=self.dropout,
+        ).double()
+
+    def _progress(self, epoch: int, loss: float, validation_loss: float | None) -> None:
+        self.n_iter_ = epoch
+        self.loss_curve_.append(loss)
+        if self.verbose:  # printed as by scikit-learn
+            watched = "" if validation_loss is None else f", validation loss = {validation_loss:.6f}"
+            print(f"Iteration {epoch}, loss = {loss:.6f}{watched}")
+
+    def _check_parameters(self) -> None:
+        """Check the parameters that the rest of the library knows by another name, or not at all."""
+        sizes = self._layers()
+        limit = self.method is None and not sizes
+        on_cpu = torch.device(self.device or "cpu").type == "cpu"
+        rules = {
+            "hidden_layer_sizes": (all(map(_is_count, sizes)), "positive integers, such as (100, 50), or () for none"),
+            "activation": (
+                self.activation in KERNELS if limit else isinstance(self.activation, str | nn.Module),
+                f"one of {', '.join(KERNELS)} for infinite width; set hidden_layer_sizes=(300,) for other activations"
+                if limit
+                else "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
+            ),
+            "method": (
+                self.method is None or hasattr(self.method, "posterior"),
+                "a method of inference, such as stationary.MCDropout(100), or None",
+            ),
+            "alpha": (
+                self.alpha in (None, 0) or _is_between(self.alpha, 0, math.inf),
+                "a finite number, at least 0, or None",
+            ),
+            "learning_rate_init": (_is_between(self.learning_rate_init, 0, math.inf), "a positive number"),
+            "batch_size": (
+                self.batch_size is None or _is_count(self.batch_size),
+                "a positive integer or None, for all",
+            ),
+            "max_iter": (_is_count(self.max_iter), "a positive integer"),
+            "validation_fraction": (_is_between(self.validation_fraction, 0, 1), "a number in (0, 1)"),
+            "n_iter_no_change": (_is_count(self.n_iter_no_change), "a positive integer"),
+            "device": (on_cpu or torch.cuda.is_available(), "None or 'cpu' here, where PyTorch finds no GPU"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise ValueError(f"{name} must be {rule}; got {getattr(self, name)!r}")
+
+    def inputs(self, X: Any) -> Tensor:
+        """(n, d) what ``posterior_`` takes for these rows: the table, standardised, on the device."""
+        return self._inputs(self._rows(X))
+
+    def _rows(self, X: Any) -> Array:
+        """(n, d) the table as numbers, after a check that it is like that of ``fit``."""
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, dtype=np.float64)
+
+    def _inputs(self, X: Array) -> Tensor:
+        return torch.as_tensor(self.scaler_.transform(X), device=self.device)
+
+
+def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:
+    """Rows to train on and rows to watch, stratified by label; the only row of its label is for training."""
+    _, strata, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(counts[strata] > 1)
+    if not len(rows):
+        raise ValueError(
+            "early_stopping=True needs a row to hold out and another of its class to train on; got "
+            f"n_samples={len(labels)}, no two of the same class: set early_stopping=False"
+        )
+    size = max(math.ceil(fraction * len(rows)), np.sum(counts > 1))  # one row of each class, where that is more
+    rows, watched = train_test_split(rows, test_size=size, stratify=strata[rows], random_state=random)
+    return np.concatenate([np.flatnonzero(counts[strata] == 1), rows]), watched
+
+
+def _repeated(rows: Array, weight: Array) -> Array:
+    """The rows repeated in proportion to their weights, ten times on average, or once if all weigh the same."""
+    share = weight[rows] / weight[rows].mean()
+    times = 1 if np.ptp(share) < 1e-9 else 10
+    return np.repeat(rows, np.diff(np.rint(times * share.cumsum()), prepend=0).astype(int))
+
+
+def _sizes(hidden_layer_sizes: Any) -> tuple[Any, ...]:
+    return tuple(np.atleast_1d(np.asarray(hidden_layer_sizes, dtype=object)).tolist())
+
+
+def _is_count(value: Any) -> bool:
+    return is_count(value.item() if isinstance(value, np.integer) else value)  # a grid search gives NumPy's integers
+
+
+def _is_between(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float | np.number) and bool(low < value < high)
