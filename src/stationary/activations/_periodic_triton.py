@@ -1,43 +1,61 @@
-"""Triton kernels of the periodic activations: read x (and the gradient), write the result, nothing else."""
+"""Triton kernels of the periodic activations: read x (and the gradient), write the result, nothing else.
 
+The phase is counted in half turns, s = frequency x / pi + shift, and n is the whole number next to it. Every periodic
+activation is (-1)^n times a function of w = s - n, which is between -1/2 and 1/2: a sine sin(pi w), a triangle wave w,
+and the sum of two triangle waves a quarter period apart, with its phase from between them, w cut at -1/4 and 1/4.
+"""
+
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra import libdevice
 
 from stationary.activations._launch import Elementwise
 
 if TYPE_CHECKING:
     from stationary.activations._periodic import PeriodicTwin
 
-SINE, TRAPEZOID = tl.constexpr(0), tl.constexpr(2)  # as in _periodic
-FARTHEST = tl.constexpr(1e30)  # revolutions beyond which the phase means nothing, and x counts as 0
-# sin(2 pi w) / w as a polynomial in w^2 for |w| <= 1/4, best in the Chebyshev sense; its error is below 1e-8
-S0, S1, S2 = tl.constexpr(6.283185280154407), tl.constexpr(-41.34168061334652), tl.constexpr(81.60247636892518)
-S3, S4 = tl.constexpr(-76.58117264427872), tl.constexpr(39.7598270853191)
+SINE, TRIANGLE, TWO_TRIANGLES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # as in _periodic
+MAGIC = tl.constexpr(12582912.0)  # 1.5 2^23: added, it rounds to a whole number, whose last bit is the sum's
+FARTHEST = tl.constexpr(4194304.0)  # half turns, 2^22: beyond, float32 numbers are a radian apart or more
+# sin(pi w) / w as a polynomial in w^2 for |w| <= 1/2, best in the Chebyshev sense; its error is below 1e-8
+S0, S1, S2 = tl.constexpr(3.1415926400772034), tl.constexpr(-5.167710076668315), tl.constexpr(2.5500773865289118)
+S3, S4 = tl.constexpr(-0.5982904112834275), tl.constexpr(0.07765591227597480)
 
 
 def launch(twin: "PeriodicTwin", x: Tensor, *grad: Tensor) -> Tensor:
     """sigma(x), or grad sigma'(x), laid out in memory like x."""
-    kernel = backward if grad else forward
-    return kernel((x, *grad), twin.kernel_arguments, (twin.shape,))
+    kind = twin.kind
+    rate = twin.frequency / math.pi
+    high = float(np.float32(rate))  # the rate as the sum of two numbers of 32 bits
+    shift = 2 * (twin.shift if kind == SINE.value else 0.125 if kind == TWO_TRIANGLES.value else 0.0)
+    if grad:
+        shift += 0.5 * (kind == SINE.value)
+        height = twin.steepness * (2 if kind == TWO_TRIANGLES.value else 1)
+        return backward((x, *grad), (high, rate - high, shift, height), (kind,))
+    height = twin.height * (0.5 if kind == TRIANGLE.value else 1)
+    return forward((x,), (high, rate - high, shift, height), (kind,))
 
 
 @triton.jit
-def _revolutions(x, high, low, shift):
-    """The phase less its nearest integer. A fused multiply-add rounds once, so that the integer part costs nothing."""
-    t = high * x
-    x = tl.where(tl.abs(t) > FARTHEST, 0.0 * x, x)  # NaN stays NaN, and infinity becomes NaN
-    r = tl.fma(low, x, tl.fma(high, x, -libdevice.rint(high * x)))
-    r += shift
-    return r - libdevice.rint(r)
+def _fraction(x, high, low, shift):
+    """w, and the sign (-1)^n in the highest of 32 bits.
+
+    A fused multiply-add rounds once, so that the whole number in the product costs no digits.
+    """
+    s = high * x
+    sum_ = (s + shift) + MAGIC
+    w = tl.fma(low, x, tl.fma(high, x, shift - (sum_ - MAGIC)))
+    w = tl.where(tl.abs(s) < FARTHEST, w, 0.0 * x)  # there the phase means nothing; infinity and NaN become NaN
+    return w, sum_.to(tl.int32, bitcast=True) << 31
 
 
 @triton.jit
-def _triangle(r):
-    return tl.where(tl.abs(r) > 0.25, tl.where(r > 0, 0.5, -0.5) - r, r)
+def _signed(y, sign):
+    return (y.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -46,36 +64,29 @@ def _sine(w):
     return w * tl.fma(tl.fma(tl.fma(tl.fma(v, S4, S3), v, S2), v, S1), v, S0)
 
 
-def _forward(
-    x_ptr, y_ptr, size, high, low, shift, amplitude, steepness, SHAPE: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def _forward(x_ptr, y_ptr, size, high, low, shift, height, KIND: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
-    w = _triangle(_revolutions(tl.load(x_ptr + at, mask=inside).to(tl.float32), high, low, shift))
-    if SHAPE == SINE:
-        w = _sine(w)
-    elif SHAPE == TRAPEZOID:
-        w = tl.where(w > 0.125, 0.125, tl.where(w < -0.125, -0.125, w))  # clamp would drop NaN
-    tl.store(y_ptr + at, (amplitude * w).to(y_ptr.dtype.element_ty), mask=inside)
+    y, sign = _fraction(tl.load(x_ptr + at, mask=inside).to(tl.float32), high, low, shift)
+    if KIND == SINE:
+        y = _sine(y)
+    elif KIND == TWO_TRIANGLES:
+        y = tl.where(y > 0.25, 0.25, tl.where(y < -0.25, -0.25, y))  # clamp would drop NaN
+    tl.store(y_ptr + at, (height * _signed(y, sign)).to(y_ptr.dtype.element_ty), mask=inside)
 
 
-def _backward(
-    x_ptr, grad_ptr, out_ptr, size, high, low, shift, amplitude, steepness, SHAPE: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
+def _backward(x_ptr, grad_ptr, out_ptr, size, high, low, shift, height, KIND: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
-    x = tl.load(x_ptr + at, mask=inside).to(tl.float32)
     grad = tl.load(grad_ptr + at, mask=inside).to(tl.float32)
-    if SHAPE == SINE:
-        slope = _sine(_triangle(_revolutions(x, high, low, shift + 0.25)))
-    else:
-        r = _revolutions(x, high, low, shift)
-        reach = tl.abs(r)
-        slope = tl.where(reach < 0.25, 1.0, tl.where(reach == 0.25, 0.0, -1.0))
-        if SHAPE == TRAPEZOID:
-            reach = tl.abs(_triangle(r))
-            slope *= tl.where(reach < 0.125, 1.0, tl.where(reach == 0.125, 0.5, 0.0))
-    tl.store(out_ptr + at, (grad * steepness * slope).to(out_ptr.dtype.element_ty), mask=inside)
+    y, sign = _fraction(tl.load(x_ptr + at, mask=inside).to(tl.float32), high, low, shift)
+    if KIND == SINE:
+        y = _sine(y)
+    else:  # a corner has the mean of its slopes
+        end = 0.25 if KIND == TWO_TRIANGLES else 0.5
+        on_the_corner = 0.5 if KIND == TWO_TRIANGLES else 0.0
+        y = tl.where(tl.abs(y) < end, 1.0, tl.where(tl.abs(y) == end, on_the_corner, 0.0))
+    tl.store(out_ptr + at, (grad * height * _signed(y, sign)).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 forward = Elementwise(_forward, ["x_ptr", "y_ptr"])

@@ -68,7 +68,9 @@ def brute_force(problem, u, several=False):
 
 @pytest.mark.parametrize("c", [2, 3, 6])
 @pytest.mark.parametrize("memory", [2**30, 0], ids=["kept", "computed in every pass"])
-def test_classes_are_those_of_brute_force(c, memory):
+@pytest.mark.parametrize("patience", [10**6, 0], ids=["conjugate gradients", "factorised"])
+def test_classes_are_those_of_brute_force(monkeypatch, c, memory, patience):
+    monkeypatch.setattr(_classes._Problem, "patience", patience)
     u, y = data(c=c)
     weight = torch.rand(len(u), generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
     problem = task(u, y, weight=weight, offset=torch.linspace(-1, 1, c, dtype=torch.float64), memory=memory)
@@ -88,7 +90,9 @@ def test_labels_are_those_of_brute_force():
 
 
 @pytest.mark.parametrize("variance", [1e-3, 1.0, 1e3, 1e6])
-def test_there_is_one_solution(variance):
+@pytest.mark.parametrize("patience", [10**6, 5, 0])
+def test_there_is_one_solution(monkeypatch, variance, patience):
+    monkeypatch.setattr(_classes._Problem, "patience", patience)
     u, y = data(c=4, n=200)
     problem = task(u, y, m=50, variance=variance)
     plain = _classes.solve(problem, tolerance=1e-11)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from stationary.theory.isotropic import gram
 
-ELEMENTS = 2**22  # features that are computed at a time
+ELEMENTS = {"cpu": 2**22, "cuda": 2**25}  # features that are computed at a time: a GPU wants few large launches
+MEMORY = 2**31  # bytes that features may take on a CPU
 JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
 
 
@@ -69,6 +70,11 @@ def cholesky(matrix: Tensor) -> Tensor:
     raise ValueError("the kernel matrix of the inducing inputs is not positive, also with a jitter of 1e-5")
 
 
+def at_a_time(like: Tensor, width: int) -> int:
+    """The number of rows whose features, ``width`` each, are computed at a time on the device of a tensor."""
+    return max(1, ELEMENTS.get(like.device.type, ELEMENTS["cpu"]) // width)
+
+
 class Passes:
     """phi of the training rows, some at a time: kept in memory where they fit, computed in every pass where not.
 
@@ -76,12 +82,15 @@ class Passes:
         basis: the basis.
         places: function of a slice of rows that gives their places u (n, d).
         n: number of rows.
-        memory: number of bytes that phi of all rows may take.
+        memory: number of bytes that phi of all rows may take; None is 2 GiB, or half of what a GPU has free.
     """
 
-    def __init__(self, basis: Basis, places: Callable[[slice], Tensor], n: int, memory: int) -> None:
+    def __init__(self, basis: Basis, places: Callable[[slice], Tensor], n: int, memory: int | None) -> None:
         self.basis, self.places, self.n = basis, places, n
-        size = max(1, ELEMENTS // basis.size)
+        if memory is None:
+            device = basis.factor.device
+            memory = torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else MEMORY
+        size = at_a_time(basis.factor, basis.size)
         self.slices = [slice(start, min(start + size, n)) for start in range(0, n, size)]
         self.kept: list[Tensor] | None = None
         if n * basis.size * basis.factor.element_size() <= memory:

@@ -12,6 +12,7 @@ Labels that may hold at the same time have sigmoids instead, and each has the ex
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -23,6 +24,9 @@ from stationary.inference.infinite_width._sums import Total
 
 TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
+ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with the gradient
+LARGEST = 2**14  # unknowns up to which the whole curvature is factorised, in 2 GiB
+SLOWER = 4  # times as long as an operation of a matrix product takes one of conjugate gradients, which wait for memory
 
 
 @dataclass(frozen=True)
@@ -118,28 +122,31 @@ def solve(task: Task, start: Tensor | None = None, tolerance: float = TOLERANCE)
     """The posterior of W; the same from every start, up to the tolerance."""
     problem = _Problem(task)
     mean = task.offset.new_zeros(task.passes.basis.size, len(task.offset)) if start is None else start
-    loss, gradient, roots = problem.at(mean)
+    loss, gradient = problem.at(mean)
     goal = tolerance * max(1.0, float(gradient.norm()) if start is None else problem.scale())
     for _ in range(STEPS):
-        if float(gradient.norm()) <= goal:
+        norm = float(gradient.norm())
+        if norm <= goal:
             break
-        accuracy = min(0.1, float(gradient.norm()) / max(1.0, problem.scale())) ** 0.5
-        direction = problem.newton_direction(mean, gradient, roots, accuracy)
+        accuracy = ACCURACY * min(1.0, norm / max(1.0, problem.scale())) ** 0.5
+        direction = problem.newton_direction(mean, gradient, accuracy)
         slope, step = float((direction * gradient).sum()), 1.0
         for _ in range(HALVINGS):
             new = mean + step * direction
-            new_loss, new_gradient, new_roots = problem.at(new)
+            new_loss, new_gradient = problem.at(new)
             rounding = 1e-13 * abs(loss)
             if new_loss <= loss + 1e-4 * step * slope + rounding:
                 break
             step /= 2
         else:
             break
-        if new_loss >= loss - rounding and float(new_gradient.norm()) >= 0.5 * float(gradient.norm()):
-            if float(new_gradient.norm()) < float(gradient.norm()):
-                mean, loss, gradient, roots = new, new_loss, new_gradient, new_roots
-            break  # rounding allows no more
-        mean, loss, gradient, roots = new, new_loss, new_gradient, new_roots
+        new_norm = float(new_gradient.norm())
+        as_far_as_rounding_allows = new_loss >= loss - rounding and new_norm >= 0.5 * norm
+        if new_norm < norm or not as_far_as_rounding_allows:
+            mean, loss, gradient = new, new_loss, new_gradient
+        if as_far_as_rounding_allows:
+            break
+    roots = problem.roots(mean)
     return Solution(mean, roots if task.several else roots[0], loss, float(gradient.norm()))
 
 
@@ -151,40 +158,40 @@ class _Problem:
         self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
         self.shrink = (1 + math.pi / 8 * task.variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
         self._scale: float | None = None
+        self.exact = False  # whether Newton's directions come from a factorisation
 
     def scale(self) -> float:
         """The norm of the gradient at W = 0."""
         if self._scale is None:
             zero = self.task.offset.new_zeros(self.task.passes.basis.size, len(self.task.offset))
-            self._scale = float(self._sums(zero, curvature=False)[1].norm())
+            self._scale = float(self.at(zero)[1].norm())
         return self._scale
 
     def outputs(self, rows: slice, phi: Tensor, mean: Tensor) -> Tensor:
         return self.task.offset + self.shrink[rows] * (phi @ mean)
 
-    def at(self, mean: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The sum at W, its gradient (M, c), and the Cholesky factors (1 or c, M, M) of the curvature or its bound."""
-        loss, gradient, curvature = self._sums(mean)
-        return loss, gradient, torch.linalg.cholesky(curvature)
-
-    def _sums(self, mean: Tensor, *, curvature: bool = True) -> tuple[float, Tensor, Tensor]:
-        task, (size, c) = self.task, mean.shape
+    def at(self, mean: Tensor) -> tuple[float, Tensor]:
+        """The sum at W, and its gradient (M, c)."""
+        task = self.task
         loss, slope = mean.new_zeros(1), torch.zeros_like(mean)
+        for rows, phi in task.passes:
+            z, y, shrink = self.outputs(rows, phi, mean), task.targets[rows], self.shrink[rows]
+            loss += task.weight[rows] @ self.likelihood.loss(z, y)
+            slope += phi.mT @ (task.weight[rows, None] * shrink * self.likelihood.slope(z, y))
+        half = mean.square().sum() / (2 * task.variance)
+        return float(task.total(loss) + half), task.total(slope) + mean / task.variance
+
+    def roots(self, mean: Tensor) -> Tensor:
+        """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""
+        task, (size, c) = self.task, mean.shape
         outer = mean.new_zeros(c if task.several else 1, size, size)
         for rows, phi in task.passes:
-            z, y, weight = self.outputs(rows, phi, mean), task.targets[rows], task.weight[rows, None]
-            shrink = self.shrink[rows]
-            loss += task.weight[rows] @ self.likelihood.loss(z, y)
-            slope += phi.mT @ (weight * shrink * self.likelihood.slope(z, y))
-            if curvature:
-                for each, share in zip(outer, (weight * shrink.square() * self.likelihood.bound(z)).mT, strict=True):
-                    each += phi.mT @ (share[:, None] * phi)
-        loss, slope = task.total(loss), task.total(slope)
-        if curvature:
-            outer = task.total(outer)
-        prior = torch.eye(size).to(mean) / task.variance
-        half = mean.square().sum() / (2 * task.variance)
-        return float(loss + half), slope + mean / task.variance, outer + prior
+            scale = task.weight[rows, None] * self.shrink[rows].square()
+            for each, share in zip(
+                outer, (scale * self.likelihood.bound(self.outputs(rows, phi, mean))).mT, strict=True
+            ):
+                each += phi.mT @ (share[:, None] * phi)
+        return torch.linalg.cholesky(task.total(outer) + torch.eye(size).to(mean) / task.variance)
 
     def times_curvature(self, outputs: list[Tensor], direction: Tensor) -> Tensor:
         product = torch.zeros_like(direction)
@@ -194,26 +201,67 @@ class _Problem:
             product += phi.mT @ (self.task.weight[rows, None] * shrink * curved)
         return self.task.total(product) + direction / self.task.variance
 
-    def newton_direction(self, mean: Tensor, gradient: Tensor, roots: Tensor, accuracy: float) -> Tensor:
-        """- curvature^-1 gradient, exactly for several labels, else by conjugate gradients with H in front."""
+    def newton_direction(self, mean: Tensor, gradient: Tensor, accuracy: float) -> Tensor:
+        """- curvature^-1 gradient: exactly for several labels, else by conjugate gradients with H in front.
+
+        These are quick where H is close to the curvature. Where they have taken as long as a factorisation of the whole
+        curvature would, as for large variances, it is factorised, here and in the later steps.
+        """
         if self.task.several:
-            return -torch.cholesky_solve(gradient.mT[..., None], roots)[..., 0].mT
+            return -torch.cholesky_solve(gradient.mT[..., None], self.roots(mean))[..., 0].mT
         outputs = [self.outputs(rows, phi, mean) for rows, phi in self.task.passes]
+        if self.exact:
+            return self._exact_direction(outputs, gradient)
+        [root] = self.roots(mean)
         solution, residual = torch.zeros_like(gradient), -gradient
-        step = preconditioned = torch.cholesky_solve(residual, roots[0])
+        step = preconditioned = torch.cholesky_solve(residual, root)
         product = (residual * preconditioned).sum()
         first = product
-        for _ in range(INNER):
+        for _ in range(self.patience):
             curved = self.times_curvature(outputs, step)
             length = product / (step * curved).sum()
             solution = solution + length * step
             residual = residual - length * curved
-            preconditioned = torch.cholesky_solve(residual, roots[0])
+            preconditioned = torch.cholesky_solve(residual, root)
             product, before = (residual * preconditioned).sum(), product
             if float(product) <= accuracy**2 * float(first):
-                break
+                return solution
             step = preconditioned + product / before * step
-        return solution
+        self.exact = gradient.numel() <= LARGEST
+        return self._exact_direction(outputs, gradient) if self.exact else solution
+
+    @cached_property
+    def patience(self) -> int:
+        """The number of conjugate gradients that take as long as a factorisation of the whole curvature, at most INNER."""
+        size, c = self.task.passes.basis.size, len(self.task.offset)
+        n = float(self.task.total(self.task.weight.new_tensor([self.task.passes.n])))
+        unknowns = size * (c - 1)
+        return min(INNER, 5 + int((n * size * unknowns * c + unknowns**3 / 3) / (SLOWER * 4 * n * size * c)))
+
+    def _exact_direction(self, outputs: list[Tensor], gradient: Tensor) -> Tensor:
+        """- curvature^-1 gradient, by a Cholesky factorisation.
+
+        A change of all outputs alike changes no probability, so it meets the prior alone; the others, W Q^T with
+        Q (c, c - 1) orthonormal, meet the curvature Q^T (diag(p) - p p^T) Q of each row.
+        """
+        size, c = gradient.shape
+        alike = gradient.mean(1, keepdim=True)
+        basis = torch.linalg.qr(torch.eye(c).to(gradient) - 1 / c)[0][:, :-1]
+        curvature = gradient.new_zeros(c - 1, size, c - 1, size)
+        for (rows, phi), z in zip(self.task.passes, outputs, strict=True):
+            p, scale = z.softmax(-1), self.task.weight[rows] * self.shrink[rows, 0].square()
+            within, mean = basis.mT @ (p[..., None] * basis), p @ basis
+            within = (within - mean[:, :, None] * mean[:, None]) * scale[:, None, None]
+            for a in range(c - 1):
+                for b in range(a + 1):
+                    curvature[a, :, b] += phi.mT @ (within[:, a, b, None] * phi)
+        for a in range(c - 1):
+            for b in range(a):
+                curvature[b, :, a] = curvature[a, :, b].mT
+        matrix = self.task.total(curvature).view((c - 1) * size, -1)
+        matrix.diagonal().add_(1 / self.task.variance)
+        direction = torch.cholesky_solve(((gradient - alike) @ basis).mT.reshape(-1, 1), torch.linalg.cholesky(matrix))
+        return -direction.view(c - 1, size).mT @ basis.mT - self.task.variance * alike
 
 
 def log_evidence(task: Task, solution: Solution) -> float:

@@ -144,7 +144,7 @@ class _Tries:
                 while len(self.passes) > 2:
                     del self.passes[next(iter(self.passes))]
                 basis = Basis.of(sample.kernel, scale, sample.inducing)
-                self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), 2**31), None
+                self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
             passes, warm = self.passes[i]
             task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone)
             solution = _classes.solve(task, warm, ROUGH)

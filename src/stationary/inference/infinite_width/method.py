@@ -59,6 +59,7 @@ class InfiniteWidth(Method):
         seed: seed of the choice of inducing inputs and of the rows that the search looks at.
         batch_size: number of rows in a pass of the network, where the data are tensors.
         memory: number of bytes that the features of the kernel may take; beyond it they are computed in every pass.
+            None is 2 GiB on a CPU, and half of what is free on a GPU.
         store: path of a file for the features of the training rows, which is then mapped into memory; None keeps them
             in memory. With ``distributed`` the rank of the process is added to the name.
         distributed: whether each process of ``torch.distributed`` has a share of the rows and of the validation rows,
@@ -82,7 +83,7 @@ class InfiniteWidth(Method):
     search_rows: int = 5000
     seed: int = 0
     batch_size: int = 500
-    memory: int = 2**31
+    memory: int | None = None
     store: str | Path | None = None
     distributed: bool = False
     verbose: bool = False
