@@ -77,7 +77,10 @@ class ExactDropoutPosterior:
             )
         with evaluating(self.networks[0]):
             readout = self._readout(x)
-            if family is Categorical and len(readout.weight) == 2 and not self.method.approximate:
+            exact_pair = len(readout.weight) == 2 and not self.method.approximate
+            if family is Categorical and (exact_pair or len(readout.weight) > 2) and has_kernel(readout):
+                return _fused(readout, self.method.tolerance)  # type: ignore[return-value]
+            if family is Categorical and exact_pair:
                 return _two_classes(readout, self.method.tolerance)  # type: ignore[return-value]
             if family is Categorical and len(readout.weight) > WIDE:
                 return _many_classes(readout)  # type: ignore[return-value]
@@ -101,6 +104,30 @@ class ExactDropoutPosterior:
                 "or ExactDropout(last_layer=True) to leave the other dropout layers off"
             )
         return readout
+
+
+def has_kernel(readout: Readout) -> bool:
+    """Whether the fused kernels can average this readout: it must be float32, on CUDA, and not too wide."""
+    if not readout.fusible:
+        return False
+    from stationary.inference import _exact_dropout_triton as kernel
+
+    return readout.features.shape[1] <= kernel.MAX_HIDDEN and len(readout.weight) <= kernel.MAX_CLASSES
+
+
+def _fused(readout: Readout, tolerance: float) -> Categorical:
+    """All statistics in one launch on a GPU."""
+    from stationary.inference import _exact_dropout_triton as kernel
+
+    mean, prior = readout.members.outputs[0], None if readout.members.prior is None else readout.members.prior[0]
+    features, weight, bias, drop = readout.features, readout.weight, readout.bias, readout.drop
+    if len(weight) == 2:
+        probs, log_probs, entropy, variance = kernel.launch_two(
+            features, weight, bias, drop, prior=prior, tolerance=tolerance
+        )
+    else:
+        probs, log_probs, entropy, variance = kernel.launch_many(mean, features, weight, drop, prior=prior)
+    return Categorical(probs, log_probs, entropy, mean, variance, prior_restored=prior is not None)
 
 
 def _two_classes(readout: Readout, tolerance: float) -> Categorical:
