@@ -4,10 +4,10 @@
     python benchmarks/mc_dropout.py --device cuda
     python benchmarks/mc_dropout.py --json results/benchmarks/mc_dropout-cpu.json
 
-The network is that of the paper's UCI benchmarks, d-1000-1000-500-50-c in float32, with 500 inputs. It is trained for 100
-steps, since larger logits take more nodes. All statistics are included: probabilities, entropies, mutual information,
-output mean and variance. Candidates run in turn, round after round, and each is compared with the forward passes of its
-own rounds.
+The network is that of the paper's UCI benchmarks, d-1000-1000-500-50-c in float32, with 500 inputs. It is trained for
+100 steps, since larger logits take more nodes. All statistics are included: probabilities, entropies, mutual
+information, output mean and variance. Candidates run in turn, round after round, and each is compared with the forward
+passes of its own rounds.
 
 On the CPU it also measures ``predict_proba`` of the estimators, 1000 rows and 100 units, where the network itself takes
 next to no time.
