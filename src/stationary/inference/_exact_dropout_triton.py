@@ -62,7 +62,7 @@ def launch_many(mean: Tensor, features: Tensor, weight: Tensor, drop: float, *, 
             mean.contiguous(), features, weight, prior, nodes_on(features.device, NODES, c), sums, entropy,
             n, hidden, drop / (1 - drop), 10 * c * torch.finfo(torch.float32).eps,
             C=c, CLASSES=classes, UNITS=16 if hidden <= 16 else 32 if hidden <= 32 else 64, NODES=NODES,
-            PRIOR=prior is not None, num_warps=1 if classes == 16 else 4,  # one needs no barriers in the Cholesky factor
+            PRIOR=prior is not None, num_warps=1 if classes == 16 else 4,  # one warp needs no barriers
         )  # fmt: skip
     probs, log_probs, variance = sums
     return [probs, log_probs, entropy, variance]
