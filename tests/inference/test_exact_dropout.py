@@ -29,11 +29,21 @@ def test_two_classes_are_exact():
         probs = torch.einsum("s,snc->nc", chance, outputs.softmax(-1))
         log_probs = torch.einsum("s,snc->nc", chance, outputs.log_softmax(-1))
         entropy = chance @ torch.special.entr(outputs.softmax(-1)).sum(-1)
-    pred = st.predict(head, x, st.ExactDropout())
-    torch.testing.assert_close(pred.probs, probs, rtol=0, atol=1e-10)
-    torch.testing.assert_close(pred.expected_log_probs, log_probs, rtol=0, atol=1e-10)
-    torch.testing.assert_close(pred.expected_entropy(), entropy, rtol=0, atol=1e-10)
-    assert pred.mutual_information().min() > 1e-4
+    information = torch.special.entr(probs).sum(-1) - entropy
+    assert information.min() > 1e-4
+    for tolerance in (1e-6, 1e-12):
+        pred = st.predict(head, x, st.ExactDropout(tolerance=tolerance))
+        torch.testing.assert_close(pred.probs, probs, rtol=0, atol=tolerance)
+        torch.testing.assert_close(pred.expected_log_probs, log_probs, rtol=0, atol=tolerance)
+        torch.testing.assert_close(pred.expected_entropy(), entropy, rtol=0, atol=tolerance)
+        slope = (probs[:, 0] / probs[:, 1]).log().abs().max().item()  # of the entropy, by the probability
+        torch.testing.assert_close(pred.mutual_information(), information, rtol=0, atol=(1 + slope) * tolerance)
+
+
+@pytest.mark.parametrize("tolerance", [0, -1e-6, 1e-13, 0.1, float("nan")])
+def test_a_tolerance_that_cannot_be_met_is_an_error(tolerance):
+    with pytest.raises(ValueError, match="tolerance must be from 1e-12"):
+        st.ExactDropout(tolerance=tolerance)
 
 
 def test_approximate_two_classes_are_near():

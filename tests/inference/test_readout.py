@@ -26,6 +26,25 @@ def test_the_trunk_runs_once():
         assert Counting.runs <= 2  # once to find the dropout; once more where it is not before the last layer
 
 
+def test_only_layers_that_can_read_the_dropout_are_watched():
+    """A layer of the same width before the dropout runs without a hook; none is left, even if the pass fails."""
+    seen = []
+
+    class Spy(nn.Linear):
+        def __call__(self, x):
+            seen.append(len(self._forward_hooks))
+            return super().__call__(x)
+
+    model = nn.Sequential(Spy(8, 8), Spy(8, 8), nn.Dropout(0.3), Spy(8, 2)).eval()
+    with torch.no_grad():
+        readout = find_readout(model, torch.randn(5, 8), last_layer=False, restore_prior=None)
+        assert readout is not None and readout.weight is model[3].weight and seen == [0, 0, 1]
+        model.append(nn.Linear(3, 2))
+        with pytest.raises(RuntimeError, match="shapes"):
+            find_readout(model, torch.randn(5, 8), last_layer=False, restore_prior=None)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
 def test_replay_leaves_no_trace():
     model, x = Residual(), torch.randn(5, 4)
     before = {name: value.clone() for name, value in model.state_dict().items()}

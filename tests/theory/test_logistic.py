@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from stationary.theory import logistic
+from stationary.theory import _coins, logistic
 
 
 def values(d):
@@ -26,6 +26,41 @@ def test_dropout_against_every_mask(drop, scale):
     result = logistic.of_dropout(offset, weights, drop, torch.zeros(n))
     for got, value in zip(result, values(logits), strict=True):
         torch.testing.assert_close(got, value @ chance, rtol=1e-13, atol=1e-12)
+
+
+@pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("variance", [0.0, 2.0])
+@pytest.mark.parametrize("hidden", [1, 12, 50, 400])
+@pytest.mark.parametrize("accuracy", [1e-3, 1e-6, 1e-9])
+def test_a_lower_accuracy_is_kept(drop, variance, hidden, accuracy):
+    """Against the accuracy of 1e-12, which the sum over all masks confirms above.
+
+    Rows have units that are all light, all heavy, and light with a few heavy ones; no units at all; and means that are
+    0, small and huge.
+    """
+    scale = torch.tensor([0.0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 30.0], dtype=torch.float64)[:, None, None]
+    weights = (1 - drop) * scale * torch.randn(9, 8, hidden, dtype=torch.float64)
+    weights[:, 4:, :2] += 3.0
+    weights = weights.flatten(0, 1)
+    offset = torch.tensor([0.0, 1.0, -10.0, 300.0], dtype=torch.float64).repeat(18) - weights.sum(-1)
+    exact, got = (
+        logistic.of_dropout(offset, weights, drop, torch.full_like(offset, variance), a) for a in (1e-12, accuracy)
+    )
+    for a, b in zip(got, exact, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=accuracy)
+
+
+@pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
+def test_polynomials_of_light_units_against_their_product(drop):
+    a = torch.rand(5, 60, dtype=torch.float64) * 2 - 1
+    heaviest = _coins.heaviest_light(drop, 60, 1e-6)
+    t = torch.linspace(0.01, 4.4, 50, dtype=torch.float64)
+    sums = _coins.sums_of_powers(heaviest * a, heaviest)
+    got = torch.exp(torch.complex(*_coins.log_characteristic(sums, t, drop, heaviest)))
+    product = (drop + (1 - drop) * torch.exp(1j * t[:, None, None] * heaviest * a)).prod(-1)
+    error = torch.exp(-torch.pi * t)[:, None] * (got - product).abs()
+    assert error.max() < 1e-6
+    assert heaviest > 0.4  # less would be correct too, and slow
 
 
 def test_dropout_with_a_gaussian_part_against_quadrature():

@@ -4,10 +4,14 @@ Only the statistics are written to memory, so more samples cost time and nothing
 counter-based generator: the same seed gives the same masks on every call.
 """
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from stationary.predictive import normal_nodes
 
 MAX_HIDDEN, MAX_CLASSES = 256, 32  # beyond these the plain version's matrix products are the better tool
 SAMPLES = 128  # samples that are computed at a time
@@ -51,6 +55,13 @@ def launch(
     return [probs, log_probs, entropy, mean, variance]
 
 
+@lru_cache(maxsize=64)
+def nodes_on(device: torch.device, n: int, dim: int) -> Tensor:
+    """``normal_nodes`` in float32 on the device, where they stay for the next call."""
+    with torch.inference_mode(False):
+        return normal_nodes(n, dim).to(device, torch.float32)
+
+
 @triton.jit
 def _add(a0, a1, a2, a3, b0, b1, b2, b3):
     return a0 + b0, a1 + b1, a2 + b2, a3 + b3
@@ -62,6 +73,17 @@ def _weights(h_ptr, w_ptr, row, k, c, hidden, C: tl.constexpr):
     h = tl.load(h_ptr + row * hidden + k, mask=k < hidden, other=0.0)
     w = tl.load(w_ptr + c[None, :] * hidden + k[:, None], mask=(k < hidden)[:, None] & (c < C)[None, :], other=0.0)
     return h[:, None] * w
+
+
+@triton.jit
+def softmax_parts(z, counted, there):
+    """The softmax of outputs z (samples, classes) and its logarithm, 0 where not counted, and their entropies' sum."""
+    z = tl.where(there[None, :], z, float("-inf"))
+    z -= tl.max(z, 1)[:, None]
+    log_p = z - tl.log(tl.sum(tl.exp(z), 1))[:, None]
+    log_p = tl.where(counted, log_p, 0.0)
+    p = tl.where(counted, tl.exp(log_p), 0.0)
+    return p, log_p, -tl.sum(p * tl.maximum(log_p, -1e30))
 
 
 @triton.jit(do_not_specialize=["seed", "n_samples"])
@@ -108,12 +130,8 @@ def sample(
         if PRIOR:
             nodes = tl.load(nodes_ptr + s[:, None] * C + c[None, :], mask=counted, other=0.0)
             z += tl.sqrt(spread)[None, :] * nodes
-        z = tl.where(there[None, :], z, float("-inf"))
-        z -= tl.max(z, 1)[:, None]
-        log_p = z - tl.log(tl.sum(tl.exp(z), 1))[:, None]
-        log_p = tl.where(counted, log_p, 0.0)
-        p = tl.where(counted, tl.exp(log_p), 0.0)
-        entropy_sum -= tl.sum(p * tl.maximum(log_p, -1e30))
+        p, log_p, entropy = softmax_parts(z, counted, there)
+        entropy_sum += entropy
         sums = tl.reduce((p, log_p, deviation, deviation * deviation), 0, _add)
         p_sum += sums[0]
         log_p_sum += sums[1]

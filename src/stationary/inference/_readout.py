@@ -9,16 +9,17 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map
 
+from stationary._extras import has_triton
 from stationary.inference.base import run
-from stationary.nn.masks import Draw, active_dropouts, masked
-from stationary.nn.running import Inputs
+from stationary.nn.masks import Draw, active_dropouts, is_active, masked
+from stationary.nn.running import Inputs, modules_of
 from stationary.predictive import Members
 
 
@@ -32,13 +33,18 @@ class Readout:
     drop: float  # probability of dropping a feature
     members: Members  # the outputs without dropout, as a single member
 
+    @property
+    def fusible(self) -> bool:
+        """Whether Triton kernels can take over from here: in float32, on CUDA."""
+        return self.features.is_cuda and self.features.dtype == torch.float32 and has_triton()
+
     def moments(self) -> tuple[Tensor, Tensor]:
         """The mean (n, c) and covariance (n, c, c) of the outputs over all masks and the restored prior.
 
         E = W phi + b; Cov = p / (1 - p) W diag(phi^2) W^T + v I.
         """
-        scaled = self.features.square() * (self.drop / (1 - self.drop))
-        covariance = torch.einsum("ck,nk,dk->ncd", self.weight, scaled, self.weight)
+        scaled, c = self.features.square() * (self.drop / (1 - self.drop)), len(self.weight)
+        covariance = (scaled @ (self.weight[:, None] * self.weight).flatten(0, 1).mT).view(-1, c, c)
         if self.members.prior is not None:
             covariance = covariance + torch.diag_embed(self.members.prior[0])
         return self.members.outputs[0], covariance
@@ -63,13 +69,25 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
         last_layer: whether only the last dropout counts; the others are off then.
         restore_prior: whether to add the restored prior, as for the methods.
     """
-    dropouts = active_dropouts(model)
+    modules = modules_of(model)
     called: list[tuple[_DropoutNd, Tensor]] = []
     readers: list[tuple[nn.Linear, Tensor, Tensor]] = []
+    watched: set[nn.Module] = set()
+    widths: set[int] = set()
+
+    def watch(width: int) -> None:
+        """Hooks for the layers that can read so many features: layers before the first dropout run without."""
+        widths.add(width)
+        for linear in filter(_is_plain, modules):
+            if linear not in watched and linear.weight.shape[-1] == width:
+                watched.add(linear)
+                handles.append(linear.register_forward_hook(at_linear, prepend=True))
 
     def at_dropout(module: _DropoutNd, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
         called.append((module, args[0]))
         readers.clear()
+        if args[0].shape[-1] not in widths:
+            watch(args[0].shape[-1])
         return args[0]  # the very same tensor, so that its reader is recognised
 
     def at_linear(module: nn.Linear, args: tuple[Tensor, ...], output: Tensor) -> None:
@@ -77,20 +95,20 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
             before = output.clone() if output.is_inference() else output  # an inference tensor has no version counter
             readers.append((module, output, before))
 
-    with ExitStack() as stack:
-        for module in dropouts.values():
-            stack.callback(module.register_forward_hook(at_dropout).remove)
-        for linear in filter(_is_plain, model.modules()):
-            stack.callback(linear.register_forward_hook(at_linear, prepend=True).remove)
+    handles = [module.register_forward_hook(at_dropout) for module in filter(is_active, modules)]
+    try:
         members = run(model, x, restore_prior)
+    finally:
+        for handle in handles:
+            handle.remove()
     if not called:
-        raise ValueError(_no_dropout(model, dropouts))
+        raise ValueError(_no_dropout(model))
     (dropout, features), is_last = called[-1], len(readers) == 1 and _same(*readers[0][1:], members.outputs)
     if not (type(dropout) is nn.Dropout and features.ndim == 2 and is_last and members.noise is None):
         if last_layer:
             raise ValueError(
                 "last_layer=True needs an nn.Dropout whose output goes only into the linear layer that gives the "
-                f"model's output; the last dropout is {_name(dropouts, dropout)!r} ({dropout}), which does not: leave "
+                f"model's output; the last dropout is {_name(model, dropout)!r} ({dropout}), which does not: leave "
                 "last_layer out"
             )
         return None
@@ -175,7 +193,7 @@ def _clone(output: Any) -> Any:
     return tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, output)
 
 
-def _is_plain(module: nn.Module) -> bool:
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     """A linear layer that computes W x + b and nothing else: no subclass (LoRA, 8 bits) with a forward of its own."""
     return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward and "forward" not in vars(module)
 
@@ -187,17 +205,18 @@ def _same(output: Tensor, before: Tensor, outputs: Tensor) -> bool:
     return torch.equal(output, before) if output.is_inference() else output._version == 0
 
 
-def _name(dropouts: dict[str, _DropoutNd], module: nn.Module) -> str:
-    return next(name for name, m in dropouts.items() if m is module)
+def _name(model: nn.Module, module: nn.Module) -> str:
+    return next(name for name, m in active_dropouts(model).items() if m is module)
 
 
 def check_dropout(model: nn.Module) -> None:
     """Raise an error if no dropout of the model drops anything."""
     if not active_dropouts(model):
-        raise ValueError(_no_dropout(model, {}))
+        raise ValueError(_no_dropout(model))
 
 
-def _no_dropout(model: nn.Module, dropouts: dict[str, _DropoutNd]) -> str:
+def _no_dropout(model: nn.Module) -> str:
+    dropouts = active_dropouts(model)
     found = f"has dropout at {', '.join(dropouts)}, but a pass does not go through it" if dropouts else "has none"
     return (
         f"model must have an active nn.Dropout (p > 0), {type(model).__name__} {found}; without it there is no "

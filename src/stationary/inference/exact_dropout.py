@@ -22,21 +22,31 @@ class ExactDropout(Method):
     """The limit of MC dropout with infinitely many samples, deterministic, for dropout before the last linear layer.
 
     The mean and the covariance of the outputs are exact, and a regression needs nothing else. For two classes the
-    probability, the entropies and the mutual information are exact as well, up to an error of 1e-12 in one-dimensional
+    probability, the entropies and the mutual information are exact as well, up to the tolerance in one-dimensional
     integrals (``stationary.theory.logistic``). For more classes the outputs are taken as Gaussian with the exact
     moments.
 
     Args:
-        approximate: whether to take the outputs as Gaussian for two classes too, which is about ten times cheaper.
+        approximate: whether to take the outputs as Gaussian for two classes too. It costs about as much.
         last_layer: whether to use only the dropout before the last linear layer, with the other dropout layers off. By
             default a network with other active dropout layers is an error.
         restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
             is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
+        tolerance: absolute error allowed to the probabilities, the expected log probabilities and the entropies of two
+            classes, from 1e-12 to 0.01, before they are rounded to the network's dtype.
     """
 
     approximate: bool = False
     last_layer: bool = False
     restore_prior: bool | None = None
+    tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not 1e-12 <= self.tolerance <= 0.01:
+            raise ValueError(
+                f"tolerance must be from 1e-12 to 0.01, got {self.tolerance!r}; float64 gives no more than 1e-12, and "
+                "more than 0.01 saves no time"
+            )
 
     def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
         check_dropout(network)
@@ -67,8 +77,11 @@ class ExactDropoutPosterior:
             )
         with evaluating(self.networks[0]):
             readout = self._readout(x)
-            if family is Categorical and len(readout.weight) == 2 and not self.method.approximate:
-                return _two_classes(readout)  # type: ignore[return-value]
+            exact_pair = len(readout.weight) == 2 and not self.method.approximate
+            if family is Categorical and (exact_pair or len(readout.weight) > 2) and has_kernel(readout):
+                return _fused(readout, self.method.tolerance)  # type: ignore[return-value]
+            if family is Categorical and exact_pair:
+                return _two_classes(readout, self.method.tolerance)  # type: ignore[return-value]
             if family is Categorical and len(readout.weight) > WIDE:
                 return _many_classes(readout)  # type: ignore[return-value]
             restored = readout.members.prior is not None
@@ -93,13 +106,37 @@ class ExactDropoutPosterior:
         return readout
 
 
-def _two_classes(readout: Readout) -> Categorical:
+def has_kernel(readout: Readout) -> bool:
+    """Whether the fused kernels can average this readout: it must be float32, on CUDA, and not too wide."""
+    if not readout.fusible:
+        return False
+    from stationary.inference import _exact_dropout_triton as kernel
+
+    return readout.features.shape[1] <= kernel.MAX_HIDDEN and len(readout.weight) <= kernel.MAX_CLASSES
+
+
+def _fused(readout: Readout, tolerance: float) -> Categorical:
+    """All statistics in one launch on a GPU."""
+    from stationary.inference import _exact_dropout_triton as kernel
+
+    mean, prior = readout.members.outputs[0], None if readout.members.prior is None else readout.members.prior[0]
+    features, weight, bias, drop = readout.features, readout.weight, readout.bias, readout.drop
+    if len(weight) == 2:
+        probs, log_probs, entropy, variance = kernel.launch_two(
+            features, weight, bias, drop, prior=prior, tolerance=tolerance
+        )
+    else:
+        probs, log_probs, entropy, variance = kernel.launch_many(mean, features, weight, drop, prior=prior)
+    return Categorical(probs, log_probs, entropy, mean, variance, prior_restored=prior is not None)
+
+
+def _two_classes(readout: Readout, tolerance: float) -> Categorical:
     mean = readout.members.outputs[0]
     weights = readout.features * (readout.weight[1] - readout.weight[0])
     offset = (readout.bias[1] - readout.bias[0]).expand(len(mean))
     prior = readout.members.prior
     variance = torch.zeros_like(offset) if prior is None else prior[0].sum(-1)
-    expected = logistic.of_dropout(offset, weights, readout.drop, variance)
+    expected = logistic.of_dropout(offset, weights, readout.drop, variance, tolerance)
     return Categorical.from_logistic(expected, mean, readout.variance(), prior_restored=prior is not None)
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stationary._extras import has_triton
 from stationary.inference._readout import Readout, Replay, check_dropout, find_readout
 from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
 from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import CHUNK, NODES, Categorical, Members, P, normal_nodes
+from stationary.predictive import CHUNK, NODES, Categorical, Members, P
 from stationary.training import Data
 
 
@@ -106,7 +105,7 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
 
 def has_kernel(readout: Readout) -> bool:
     """Whether the fused kernel can sample this readout: it must be float32, on CUDA, and not too wide."""
-    if not (has_triton() and readout.features.is_cuda and readout.features.dtype == torch.float32):
+    if not readout.fusible:
         return False
     from stationary.inference import _dropout_triton as kernel
 
@@ -121,7 +120,7 @@ def sample_fused(readout: Readout, method: MCDropout) -> Categorical:
     samples = (
         method.n_samples if prior is None else max(method.n_samples, NODES)
     )  # as ``Categorical.from_members`` takes them
-    nodes = None if prior is None else normal_nodes(samples, len(readout.weight)).to(prior)
+    nodes = None if prior is None else kernel.nodes_on(prior.device, samples, len(readout.weight))
     return Categorical(
         *kernel.launch(
             readout.features,

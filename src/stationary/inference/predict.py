@@ -2,7 +2,7 @@
 
 from typing import Any, overload
 
-from torch import nn
+from torch import Tensor, nn
 
 from stationary.inference.base import Method, Posterior
 from stationary.inference.exact_dropout import ExactDropout
@@ -63,7 +63,8 @@ def predict(
     """
     posterior = as_posterior(model, method)
     kind = family or family_of(posterior)
-    parts = batches(x, batch_size, device_of(posterior.networks[0]))
+    device = None if isinstance(x, Tensor) else device_of(posterior.networks[0])
+    parts = batches(x, batch_size, device)
     return kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,12 @@ def active_dropouts(model: nn.Module) -> dict[str, _DropoutNd]:
 
     Dropout called as a function, inside ``nn.LSTM``, or by another name (stochastic depth) is not seen, and stays off.
     """
-    return {name: m for name, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p > 0}
+    return {name: m for name, m in model.named_modules() if is_active(m)}
+
+
+def is_active(module: nn.Module) -> TypeGuard[_DropoutNd]:
+    """Whether a module is dropout that drops something."""
+    return isinstance(module, _DropoutNd) and module.p > 0
 
 
 def noises(model: nn.Module) -> list[Noise]:

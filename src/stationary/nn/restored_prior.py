@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stationary.nn.running import Batches, Inputs, batches, call, device_of, evaluating, outputs_of
+from stationary.nn.running import Batches, Inputs, batches, call, device_of, evaluating, modules_of, outputs_of
 
 QUANTILE = 0.05  # share of the training data with smaller features than the reference; v(x) = 0 for the other 95 %
 FAR = 1e6  # distance at which a decaying activation must be near 0
@@ -181,7 +181,7 @@ def missing_variances(model: nn.Module, restore_prior: bool | None) -> Iterator[
         restore_prior: whether to note the variance. By default it is noted where ``calibrate_prior`` was called; True
             makes it an error where it was not, False leaves the list empty.
     """
-    heads = [module for module in model.modules() if is_head(module) and prior_of(module) is not None]
+    heads = [module for module in modules_of(model) if is_head(module) and prior_of(module) is not None]
     if restore_prior and not heads:
         raise ValueError(
             "restore_prior=True needs a head that knows its prior, and the model has none; call first "
