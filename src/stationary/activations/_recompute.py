@@ -20,7 +20,7 @@ CUDA_PIECE = 2**26  # elements: a GPU wants few large launches
 Plain = Callable[..., Tensor]
 
 
-def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin] | None = None) -> Tensor:
+def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin | None] | None = None) -> Tensor:
     """Apply ``plain(x, *parameters)``, in float32 for half precision, keeping only the inputs for backward.
 
     The compiler, ``torch.export``, ``torch.func`` and forward-mode differentiation get the plain definition.
@@ -29,13 +29,16 @@ def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[],
         plain: an element-wise function of a float32 or float64 tensor; the definition of record.
         x: any floating-point tensor.
         parameters: numbers, or tensors that broadcast against x and get gradients too.
-        twin: makes a faster version of ``plain`` with just these parameters, where there is one.
+        twin: makes a faster version of ``plain`` with just these parameters for x, or None where there is none.
     """
     _check_floating(x)
     if torch.compiler.is_compiling() or _is_transformed(x, *parameters):
         return _in_compute_dtype(plain, x, *parameters)
+    fast = twin() if twin else None
+    if fast and not (x.requires_grad and torch.is_grad_enabled()) and (whole := fast.on_device(x)) is not None:
+        return whole  # without the cost of autograd, which is that of several operations
     size = CUDA_PIECE if x.is_cuda else PIECE
-    return in_pieces(partial(_in_compute_dtype, plain), [x], parameters, size=size, twin=twin() if twin else None)
+    return in_pieces(partial(_in_compute_dtype, plain), [x], parameters, size=size, twin=fast)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -58,9 +61,12 @@ def _in_compute_dtype(plain: Plain, x: Tensor, *parameters: Number) -> Tensor:
 
 def _is_transformed(*inputs: Number) -> bool:
     """Whether torch.func or forward-mode differentiation is looking at these tensors."""
-    return torch._C._are_functorch_transforms_active() or any(
-        forward_ad.unpack_dual(i).tangent is not None for i in inputs if isinstance(i, Tensor)
-    )
+    if torch._C._are_functorch_transforms_active():
+        return True
+    for i in inputs:
+        if isinstance(i, Tensor) and forward_ad.unpack_dual(i).tangent is not None:
+            return True
+    return False
 
 
 def _check_floating(x: Tensor) -> None:

@@ -9,17 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from stationary._files import cache_folder as folder
 from stationary._files import write_atomically
 
 VERSION = 1  # of the format of the cached files; another number makes everything be computed again
 Array = np.ndarray[Any, Any]
-
-
-def folder() -> Path:
-    """Return the folder: ``$STATIONARY_CACHE``, else ``$XDG_CACHE_HOME/stationary``, else ``~/.cache/stationary``."""
-    if own := os.environ.get("STATIONARY_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "stationary"
 
 
 def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[Array, Array]:

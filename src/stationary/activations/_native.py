@@ -1,0 +1,91 @@
+"""The activations on the CPU in one pass over memory: ``_native.c``, compiled at its first use, then kept.
+
+PyTorch has no operation for these functions, and a chain of its operations reads and writes memory once for each. Where
+there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an activation first meets a float32
+tensor; that takes a second, once for a user and a machine. Everywhere else, and with the environment variable
+``STATIONARY_NATIVE=0``, the chains of operations remain, a few units in the last place apart.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from stationary._files import cache_folder
+
+SOURCE = Path(__file__).with_suffix(".c")
+FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")  # none of which drops NaN or infinity
+VECTORS = {
+    "AVX2": ("-mavx2", "-mfma"),
+    "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"),
+}
+ARGUMENTS = (ctypes.c_int, ctypes.c_int64, *(ctypes.c_void_p,) * 4, ctypes.c_int)
+
+
+def launch(name: str, kind: int, parameters: "ctypes.Array[ctypes.c_double]", x: Tensor, *grad: Tensor) -> Tensor | None:
+    """sigma(x), or grad sigma'(x), laid out in memory like x; None for what the C functions do not cover.
+
+    Args:
+        name: name of the C function, "matern" or "periodic".
+        kind: its first argument, which function of the family it is.
+        parameters: its constants, in the order of the C function.
+        x: any tensor.
+        grad: gradient of the result.
+    """
+    if not _covers(x, *grad) or (library := compiled()) is None:
+        return None
+    out = torch.empty_like(x)
+    inputs = [t if t.stride() == out.stride() else torch.empty_like(out).copy_(t) for t in (x, *grad)]
+    pointers = [t.data_ptr() for t in inputs]
+    function = getattr(library, name)
+    function(kind, out.numel(), *pointers, *(None,) * (2 - len(inputs)), out.data_ptr(), parameters, torch.get_num_threads())
+    return out
+
+
+def _covers(*tensors: Tensor) -> bool:
+    """Whether all are plain float32 tensors in the memory of the CPU, and nothing traces what is done to them."""
+    for t in tensors:
+        if t.dtype != torch.float32 or not t.is_cpu or t.layout != torch.strided or t.is_neg() or type(t) not in PLAIN:
+            return False
+    return not torch._C._len_torch_dispatch_stack() and torch._C._get_tracing_state() is None
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+@cache
+def compiled() -> ctypes.CDLL | None:
+    """The C functions, compiled now if they have not been; None where that is switched off or does not work."""
+    vectors = VECTORS.get(torch.backends.cpu.get_cpu_capability())
+    compiler = shutil.which("gcc")
+    if os.environ.get("STATIONARY_NATIVE") == "0" or sys.platform != "linux" or vectors is None or compiler is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(_shared_object(compiler, (*FLAGS, *vectors))))
+    except (OSError, RuntimeError, subprocess.SubprocessError):  # no home to keep it in, a compiler that fails, ...
+        return None
+    for function in (library.matern, library.periodic):
+        function.argtypes, function.restype = ARGUMENTS, None
+    return library
+
+
+def _shared_object(compiler: str, flags: tuple[str, ...]) -> Path:
+    """Where the C functions are, compiled; its name tells the source and the flags, so another version is another file."""
+    content = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    path = cache_folder() / f"native-{content}.so"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            compile_, link = ["-c", str(SOURCE), *flags, "-o", "native.o"], ["-shared", "native.o", "-o", "native.so"]
+            for arguments in (compile_, link):  # linked without OpenMP, to run in the threads of PyTorch's own
+                subprocess.run([compiler, *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+            os.replace(Path(folder) / "native.so", path)  # at once, so that no other process sees half of it
+    return path
