@@ -1,12 +1,12 @@
-"""The Matérn activation in as few passes over memory as possible: one in C on the CPU and in Triton on CUDA, else in place.
+"""The Matérn activation in as few passes over memory as possible: one by C on the CPU, one by Triton on CUDA.
 
 sigma(x) = A x^p e^(-rate x) for x > 0, p = nu - 1/2. For p = 0, 1, ..., 8 the power is a multiplication;
 for any other p it is taken in log space around the centre of mass, u = rate x / nu, where the exponent is small:
 sigma = 2^(p log2 u - nu log2(e) (u - 1) + log2 sigma(nu / rate)). For nu = inf, sigma(x) = A e^(-(rate x)^2).
 """
 
-import ctypes
 import math
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,10 +79,10 @@ class MaternTwin:
         return self.offset, self.scale, *exponent, self.constant, self.rate, self.lowest
 
     @cached_property
-    def native_arguments(self) -> "ctypes.Array[ctypes.c_double]":
+    def native_arguments(self) -> "array[float]":
         """What the C function takes, in its order."""
         log2_slope = (self.log_peak + math.log(self.scale)) * LOG2_E
-        return (ctypes.c_double * 9)(*self.kernel_arguments, log2_slope)
+        return array("d", (*self.kernel_arguments, log2_slope))
 
     def value(self, x: Tensor) -> Tensor:
         """sigma(x), in float32 for half precision."""
@@ -137,7 +137,7 @@ class MaternTwin:
         return (x * self.scale).clamp_(-math.sqrt(LARGE), math.sqrt(LARGE))
 
     def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
-        """sigma(x), or grad sigma'(x), by C for float32 on the CPU, by Triton for float32 and half precision on CUDA."""
+        """sigma(x), or grad sigma'(x), by C for float32 on the CPU, by Triton for that and half on CUDA."""
         if x.is_cpu:
             return self._native(x, *grad)
         if not x.is_cuda or x.dtype == torch.float64 or not has_triton():

@@ -109,7 +109,7 @@ static inline float sine(float a) {
 
 static inline float direction(double t) { /* the slope of folded, 0 at its kinks */
     float d = 0.25f - fabsf((float)t);
-    return d > 0 ? 1 : d < 0 ? -1 : d;
+    return (d > 0) - (float)(d < 0);
 }
 
 static void periodic_chunk(int kind, int64_t n, const float *restrict x, const float *restrict grad,

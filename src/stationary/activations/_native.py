@@ -13,8 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from array import array
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,55 +33,58 @@ VECTORS = {
 ARGUMENTS = (ctypes.c_int, ctypes.c_int64, *(ctypes.c_void_p,) * 4, ctypes.c_int)
 
 
-def launch(name: str, kind: int, parameters: "ctypes.Array[ctypes.c_double]", x: Tensor, *grad: Tensor) -> Tensor | None:
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Tensor | None = None) -> Tensor | None:
     """sigma(x), or grad sigma'(x), laid out in memory like x; None for what the C functions do not cover.
 
     Args:
         name: name of the C function, "matern" or "periodic".
-        kind: its first argument, which function of the family it is.
-        parameters: its constants, in the order of the C function.
+        kind: which function of that family it is.
+        parameters: its constants, in the order of the C function, as doubles.
         x: any tensor.
         grad: gradient of the result.
     """
-    if not _covers(x, *grad) or (library := compiled()) is None:
+    functions = compiled()
+    if functions is None or not _covers(x) or (grad is not None and not _covers(grad)):
+        return None
+    if torch._C._len_torch_dispatch_stack():  # a mode that records or replaces operations, and would not see C
         return None
     out = torch.empty_like(x)
-    inputs = [t if t.stride() == out.stride() else torch.empty_like(out).copy_(t) for t in (x, *grad)]
-    pointers = [t.data_ptr() for t in inputs]
-    function = getattr(library, name)
-    function(kind, out.numel(), *pointers, *(None,) * (2 - len(inputs)), out.data_ptr(), parameters, torch.get_num_threads())
+    strides = out.stride()
+    x = x if x.stride() == strides else torch.empty_like(out).copy_(x)
+    if grad is not None and grad.stride() != strides:
+        grad = torch.empty_like(out).copy_(grad)
+    pointers = x.data_ptr(), None if grad is None else grad.data_ptr(), out.data_ptr(), parameters.buffer_info()[0]
+    functions[name](kind, out.numel(), *pointers, torch.get_num_threads())
     return out
 
 
-def _covers(*tensors: Tensor) -> bool:
-    """Whether all are plain float32 tensors in the memory of the CPU, and nothing traces what is done to them."""
-    for t in tensors:
-        if t.dtype != torch.float32 or not t.is_cpu or t.layout != torch.strided or t.is_neg() or type(t) not in PLAIN:
-            return False
-    return not torch._C._len_torch_dispatch_stack() and torch._C._get_tracing_state() is None
-
-
-PLAIN = (Tensor, torch.nn.Parameter)
+def _covers(x: Tensor) -> bool:
+    """Whether x is a plain float32 tensor in the memory of the CPU."""
+    is_plain = x.dtype is torch.float32 and x.is_cpu and type(x) in PLAIN
+    return is_plain and x.layout is torch.strided and not x.is_neg()
 
 
 @cache
-def compiled() -> ctypes.CDLL | None:
-    """The C functions, compiled now if they have not been; None where that is switched off or does not work."""
+def compiled() -> dict[str, Callable[..., Any]] | None:
+    """The C functions by name, compiled now if they have not been; None where that is switched off or does not work."""
     vectors = VECTORS.get(torch.backends.cpu.get_cpu_capability())
     compiler = shutil.which("gcc")
     if os.environ.get("STATIONARY_NATIVE") == "0" or sys.platform != "linux" or vectors is None or compiler is None:
         return None
     try:
         library = ctypes.CDLL(str(_shared_object(compiler, (*FLAGS, *vectors))))
-    except (OSError, RuntimeError, subprocess.SubprocessError):  # no home to keep it in, a compiler that fails, ...
+    except (OSError, subprocess.SubprocessError):  # no folder to keep it in, a compiler that fails, no OpenMP, ...
         return None
     for function in (library.matern, library.periodic):
         function.argtypes, function.restype = ARGUMENTS, None
-    return library
+    return {"matern": library.matern, "periodic": library.periodic}
 
 
 def _shared_object(compiler: str, flags: tuple[str, ...]) -> Path:
-    """Where the C functions are, compiled; its name tells the source and the flags, so another version is another file."""
+    """Where the C functions are, compiled; another source or other flags make another file."""
     content = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
     path = cache_folder() / f"native-{content}.so"
     if not path.exists():

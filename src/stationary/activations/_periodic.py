@@ -4,8 +4,8 @@ The phase of frequency x in turns, t = frequency x / (2 pi) + shift, less its ne
 in float32 the product alone is off by 5e-4 at frequency x = 10^4.
 """
 
-import ctypes
 import math
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,9 +46,9 @@ class PeriodicTwin:
         return self.height * (self.frequency if self.kind == SINE else self.turns)
 
     @cached_property
-    def native_arguments(self) -> "ctypes.Array[ctypes.c_double]":
+    def native_arguments(self) -> "array[float]":
         """What the C function takes."""
-        return (ctypes.c_double * 4)(self.turns, self.shift, self.height, self.steepness)
+        return array("d", (self.turns, self.shift, self.height, self.steepness))
 
     def value(self, x: Tensor) -> Tensor:
         """sigma(x), in float32."""
@@ -57,8 +57,10 @@ class PeriodicTwin:
             return whole
         if self.kind == SINE:
             return self._turn(x, self.shift).mul_(2 * math.pi).to(x.dtype).sin_().mul_(self.height)
-        shifts = (0.0,) if self.kind == TRIANGLE else (0.0, 0.25)
-        return sum(_folded(self._turn(x, s)) for s in shifts).mul_(self.height).to(x.dtype)
+        y = _folded(self._turn(x, 0.0))
+        if self.kind == TWO_TRIANGLES:
+            y.add_(_folded(self._turn(x, 0.25)))
+        return y.mul_(self.height).to(x.dtype)
 
     def slope(self, x: Tensor) -> Tensor:
         """sigma'(x), 0 at the kinks of a triangle wave; in float32."""
@@ -67,8 +69,10 @@ class PeriodicTwin:
             return whole
         if self.kind == SINE:
             return self._turn(x, self.shift).mul_(2 * math.pi).to(x.dtype).cos_().mul_(self.steepness)
-        shifts = (0.0,) if self.kind == TRIANGLE else (0.0, 0.25)
-        return sum((0.25 - self._turn(x, s).abs_()).sign_() for s in shifts).mul_(self.steepness).to(x.dtype)
+        y = _direction(self._turn(x, 0.0))
+        if self.kind == TWO_TRIANGLES:
+            y.add_(_direction(self._turn(x, 0.25)))
+        return y.mul_(self.steepness).to(x.dtype)
 
     def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
         """sigma(x), or grad sigma'(x), by one kernel for what it covers: float32 on the CPU, by C."""
@@ -86,3 +90,8 @@ class PeriodicTwin:
 def _folded(turn: Tensor) -> Tensor:
     """The triangle wave a(t) of |t| <= 1/2."""
     return turn.abs().sub_(0.25).abs_().neg_().add_(0.25).copysign_(turn)
+
+
+def _direction(turn: Tensor) -> Tensor:
+    """The slope of the triangle wave a(t) of |t| <= 1/2; it overwrites turn."""
+    return turn.abs_().sub_(0.25).sign_().neg_()

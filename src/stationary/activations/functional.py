@@ -67,8 +67,14 @@ def matern(
     check_surrogate(surrogate, nu)
     if not isinstance(nu, Tensor) and math.isinf(nu):
         return rbf(x, lengthscale, variance)
-    has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
-    twin = partial(matern_twin, nu, lengthscale, variance, centered=centered) if has_twin else None
+    has_twin = (
+        dim == 1
+        and surrogate is None
+        and not isinstance(nu, Tensor)
+        and not isinstance(lengthscale, Tensor)
+        and not isinstance(variance, Tensor)
+    )
+    twin = (lambda: matern_twin(nu, lengthscale, variance, centered=centered)) if has_twin else None
     plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, bound=bound_of(x))
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
@@ -207,8 +213,8 @@ def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     """
     check_finite("lengthscale", lengthscale)
     check_finite("variance", variance)
-    has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
-    twin = partial(matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
+    has_twin = not isinstance(lengthscale, Tensor) and not isinstance(variance, Tensor)
+    twin = (lambda: matern_twin(math.inf, lengthscale, variance, centered=False)) if has_twin else None
     return elementwise(partial(_rbf, bound=bound_of(x)), x, lengthscale, variance, twin=twin)
 
 
@@ -292,9 +298,14 @@ def _periodic(
 ) -> Tensor:
     """function(phase), the definition of record; kind, height and shift say the same to ``PeriodicTwin``."""
     check_finite("frequency", frequency)
-    plain = lambda x, frequency: function(_phase(x, frequency), x.dtype)
-    has_twin = lambda: _has_wider(x) and not isinstance(frequency, Tensor)
-    twin = lambda: periodic_twin(kind, frequency, height, shift) if has_twin() else None
+
+    def plain(x: Tensor, frequency: float) -> Tensor:
+        return function(_phase(x, frequency), x.dtype)
+
+    def twin() -> PeriodicTwin | None:
+        has_twin = _has_wider(x) and not isinstance(frequency, Tensor)
+        return periodic_twin(kind, frequency, height, shift) if has_twin else None
+
     return elementwise(plain, x, frequency, twin=twin)
 
 
