@@ -59,7 +59,7 @@ static inline float power(float b, int p) { /* for a constant p <= 8 */
 #define BASE float u = clamped((x[i] + offset) * scale, 0, LARGE), fall = two_to(-LOG2_E * u), base = u * fall
 #define POWER(P)                                                                                          \
     case P:                                                                                               \
-        if (grad) EACH { BASE; out[i] = grad[i] * steep * fall * (u - 1) * (u > 0 ? power(base, P - 1) : u); } \
+        if (grad) EACH { BASE; out[i] = grad[i] * (fall * (u - 1) * steep * (u > 0 ? power(base, P - 1) : u)); } \
         else EACH { BASE; out[i] = constant * power(base, P); }                                           \
         break;
 
@@ -74,7 +74,7 @@ static void matern_chunk(int kind, int64_t n, const float *restrict x, const flo
         else EACH { STEP; out[i] = v <= 0 ? 0 : y; }
         break;
     case -2:
-        if (grad) EACH { BUMP; out[i] = grad[i] * (-2 * rate * u * y); }
+        if (grad) EACH { BUMP; out[i] = grad[i] * (y * u * (-2 * rate)); }
         else EACH { BUMP; out[i] = y; }
         break;
     default:
