@@ -6,8 +6,9 @@
 
 It is wall time, as the caller waits for it. At every size the modules run in turn, round after round, each call is
 timed by itself, and medians are compared: what else the machine does then disturbs some calls of all of them. On the
-CPU this is done with one thread and with all, by the C functions and by PyTorch's operations, which run where there is
-no gcc.
+CPU this is done with one thread and with all by the C functions, and with one by PyTorch's operations, which run where
+there is no gcc. Where other work shares the cores, set OMP_WAIT_POLICY=passive: threads that wait for each other by
+spinning measure nothing but that work.
 """
 
 import argparse
@@ -92,13 +93,13 @@ def measure(device: str) -> list[dict[str, Any]]:
         return [{"engine": "Triton", "threads": None, "points": curve(device)}]
     curves = []
     everything = torch.get_num_threads()
-    for engine in ("C", "PyTorch"):
-        if engine == "C" and _native.compiled() is None:
+    for engine, threads in (("C", 1), ("C", everything), ("PyTorch", 1)):
+        functions = _native.compiled() if engine == "C" else None
+        if functions is None and engine == "C":
             continue
-        for threads in sorted({1, everything}):
-            torch.set_num_threads(threads)
-            with patch.object(_native, "compiled", _native.compiled if engine == "C" else lambda: None):
-                curves.append({"engine": engine, "threads": threads, "points": curve(device)})
+        torch.set_num_threads(threads)
+        with patch.object(_native, "compiled", lambda kept=functions: kept):
+            curves.append({"engine": engine, "threads": threads, "points": curve(device)})
     return curves
 
 
@@ -116,11 +117,10 @@ def show(curves: list[dict[str, Any]]) -> None:
 
 
 def draw(curves: list[dict[str, Any]], path: Path) -> None:
-    """The fastest engine with all threads: a panel for each task."""
-    best = max((c for c in curves if c["engine"] == curves[0]["engine"]), key=lambda c: c["threads"] or 0)
+    """A panel for each task, of the first curve: the C functions with one thread, or Triton."""
     figure, axes = panels(1, 2, width=9.0, height=3.6, sharey=True)
     for ax, (task, limit) in zip(axes, LIMITS.items(), strict=True):
-        points = [p for p in best["points"] if p["task"] == task]
+        points = [p for p in curves[0]["points"] if p["task"] == task]
         for name, color in zip(DRAWN, COLORS, strict=True):
             style = "--" if name == "ReLU" else "-"
             ax.plot([p["size"] for p in points], [p["ratios"][name] for p in points], style, color=color, label=name)
