@@ -9,6 +9,8 @@ import shutil
 import pytest
 import torch
 
+from stationary.activations import _native
+
 NEEDS = {
     "compiler": (
         lambda: shutil.which("c++") or shutil.which("g++") or shutil.which("clang++"),
@@ -25,6 +27,11 @@ def pytest_runtest_setup(item):
             if marker in os.environ.get("STATIONARY_REQUIRE", "").split():
                 pytest.fail(f"{reason}, but STATIONARY_REQUIRE names {marker}")
             pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _compiled_before_a_test_has_a_cache_of_its_own():
+    _native.compiled()
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,8 @@ def check_positive(name: str, value: Any, hint: str = "") -> None:
 
 def check_finite(name: str, value: Any, hint: str = "") -> None:
     """Raise an error unless value is a positive finite number; the arguments are those of ``check_positive``."""
+    if type(value) is float and 0 < value < math.inf:  # the usual case
+        return
     check_positive(name, value, hint)
     if not isinstance(value, Tensor) and math.isinf(float(value)):
         raise ValueError(f"{name} must be finite, got {value!r}" + (f"; {hint}" if hint else ""))

@@ -1,10 +1,17 @@
-"""Files that are never half written."""
+"""Files that are never half written, and the folder of those that may be deleted at any time."""
 
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
+
+
+def cache_folder() -> Path:
+    """Return the folder: ``$STATIONARY_CACHE``, else ``$XDG_CACHE_HOME/stationary``, else ``~/.cache/stationary``."""
+    if own := os.environ.get("STATIONARY_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "stationary"
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:

@@ -34,7 +34,6 @@ def in_pieces(
     *,
     size: int = PIECE,
     backward_size: int | None = None,
-    twin: Twin | None = None,
 ) -> Tensor:
     """function(*tensors, *parameters), element by element, a piece at a time, keeping only its arguments for backward.
 
@@ -46,12 +45,25 @@ def in_pieces(
         size: number of elements in a piece.
         backward_size: number of elements in a piece of the backward pass, where autograd keeps the intermediates of the
             piece; by default ``size``.
-        twin: faster version of the function with these parameters, for a function of one tensor; None without one.
     """
     if any(isinstance(p, Tensor) and p.dim() for p in parameters):
         size = backward_size = max(1, tensors[0].numel())
     sizes = size, backward_size or size
-    return _InPieces.apply(function, twin, sizes, len(tensors), *tensors, *parameters)
+    return _InPieces.apply(function, sizes, len(tensors), *tensors, *parameters)
+
+
+def by_twin(twin: Twin, function: Callable[[Tensor], Tensor], x: Tensor, *, size: int = PIECE) -> Tensor:
+    """twin(x), keeping only x for backward: by its kernel for the device of x, else a piece at a time.
+
+    Args:
+        twin: the function, fast.
+        function: the same function, built from differentiable PyTorch operations, for second derivatives.
+        x: tensor of any shape.
+        size: number of elements in a piece.
+    """
+    if x.requires_grad and torch.is_grad_enabled():
+        return _ByTwin.apply(x, twin, function, size)
+    return _values(twin, x, size)  # autograd, even where it does nothing, takes as long as several operations
 
 
 def cut(size: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
@@ -67,34 +79,25 @@ def cut(size: int, *tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
 
 class _InPieces(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, function: Callable[..., Tensor], twin: Twin | None, sizes: tuple[int, int], n: int, *inputs: Any
-    ) -> Tensor:
+    def forward(ctx: Any, function: Callable[..., Tensor], sizes: tuple[int, int], n: int, *inputs: Any) -> Tensor:
         ctx.save_for_backward(*(i for i in inputs if isinstance(i, Tensor)))
         ctx.numbers = [None if isinstance(i, Tensor) else i for i in inputs]
-        ctx.function, ctx.twin, ctx.size, ctx.n = function, twin, sizes[1], n
-        if twin is not None and (whole := twin.on_device(inputs[0])) is not None:
-            return whole
+        ctx.function, ctx.size, ctx.n = function, sizes[1], n
         result = torch.empty_like(inputs[0])
         for *pieces, out in cut(sizes[0], *inputs[:n], result):
-            out.copy_(function(*pieces, *inputs[n:]) if twin is None else twin.value(pieces[0]))
+            out.copy_(function(*pieces, *inputs[n:]))
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if number is None else number for number in ctx.numbers]
-        needed, n = ctx.needs_input_grad[4:], ctx.n
-        first, *others = inputs
+        needed, n = ctx.needs_input_grad[3:], ctx.n
         if torch.is_grad_enabled():
             grads = _gradients(ctx.function, inputs, needed, grad)
-        elif torch._C._functorch.is_legacy_batchedtensor(grad) and not any(
-            needed[1:]
-        ):  # as torch.autograd.grad(is_grads_batched=True) gives it
-            (slope, *_) = _gradients(ctx.function, inputs, needed, torch.ones_like(first))
-            grads = [None if slope is None else grad * slope, *(None for _ in others)]
-        elif ctx.twin is not None:
-            grads = [_times_slope(ctx.twin, ctx.size, first, grad), *(None for _ in others)]
+        elif _is_batched(grad) and not any(needed[1:]):
+            (slope, *others) = _gradients(ctx.function, inputs, needed, torch.ones_like(inputs[0]))
+            grads = [None if slope is None else grad * slope, *others]
         else:
             grads = [torch.zeros_like(i) if needs else None for i, needs in zip(inputs, needed, strict=True)]
             outputs = [g for g in grads[:n] if g is not None]
@@ -107,17 +110,51 @@ class _InPieces(torch.autograd.Function):
                 for total, term in zip(grads[n:], terms[n:], strict=True):
                     if total is not None and term is not None:
                         total += term
-        return None, None, None, None, *grads
+        return None, None, None, *grads
 
 
-def _times_slope(twin: Twin, size: int, x: Tensor, grad: Tensor) -> Tensor:
-    whole = twin.on_device(x, grad)
-    if whole is not None:
+class _ByTwin(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, twin: Twin, function: Callable[[Tensor], Tensor], size: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.constants = twin, function, size
+        return _values(twin, x, size)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        twin, function, size = ctx.constants
+        if torch.is_grad_enabled():
+            (result,) = _gradients(function, [x], [True], grad)
+        elif _is_batched(grad):
+            (slope,) = _gradients(function, [x], [True], torch.ones_like(x))
+            result = None if slope is None else grad * slope
+        else:
+            result = _times_slope(twin, x, grad, size)
+        return result, None, None, None
+
+
+def _values(twin: Twin, x: Tensor, size: int) -> Tensor:
+    if (whole := twin.on_device(x)) is not None:
+        return whole
+    result = torch.empty_like(x)
+    for piece, out in cut(size, x, result):
+        out.copy_(twin.value(piece))
+    return result
+
+
+def _times_slope(twin: Twin, x: Tensor, grad: Tensor, size: int) -> Tensor:
+    if (whole := twin.on_device(x, grad)) is not None:
         return whole
     result = torch.empty_like(x)
     for x_piece, grad_piece, out in cut(size, x, grad, result):
         out.copy_(twin.slope(x_piece).mul_(grad_piece))
     return result
+
+
+def _is_batched(grad: Tensor) -> bool:
+    """Whether ``torch.autograd.grad(is_grads_batched=True)`` made this gradient: only operations on it are batched."""
+    return torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def _gradients(

@@ -1,4 +1,4 @@
-"""The Matérn activation in as few passes over memory as possible: in place on the CPU, one Triton kernel on CUDA.
+"""The Matérn activation in as few passes over memory as possible: one by C on the CPU, one by Triton on CUDA.
 
 sigma(x) = A x^p e^(-rate x) for x > 0, p = nu - 1/2. For p = 0, 1, ..., 8 the power is a multiplication;
 for any other p it is taken in log space around the centre of mass, u = rate x / nu, where the exponent is small:
@@ -6,6 +6,7 @@ sigma = 2^(p log2 u - nu log2(e) (u - 1) + log2 sigma(nu / rate)). For nu = inf,
 """
 
 import math
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from stationary._extras import has_triton
+from stationary.activations import _native
 from stationary.activations._recompute import bound_of, compute_dtype
 
 LOG2_E = math.log2(math.e)
@@ -76,13 +78,23 @@ class MaternTwin:
         exponent = self.nu - 0.5, self.nu * LOG2_E, self.log_peak * LOG2_E
         return self.offset, self.scale, *exponent, self.constant, self.rate, self.lowest
 
+    @cached_property
+    def native_arguments(self) -> "array[float]":
+        """What the C function takes, in its order."""
+        log2_slope = (self.log_peak + math.log(self.scale)) * LOG2_E
+        return array("d", (*self.kernel_arguments, log2_slope))
+
     def value(self, x: Tensor) -> Tensor:
         """sigma(x), in float32 for half precision."""
-        return _bounded(self._value(x.to(compute_dtype(x))), x)
+        wide = x.to(compute_dtype(x))
+        whole = self._native(wide)
+        return _bounded(self._value(wide) if whole is None else whole, x)
 
     def slope(self, x: Tensor) -> Tensor:
         """sigma'(x) = sigma(x) (p / x - rate), with x floored; in float32 for half precision."""
-        return _bounded(self._slope(x.to(compute_dtype(x))), x)
+        wide = x.to(compute_dtype(x))
+        whole = self._native(wide, torch.ones_like(wide))
+        return _bounded(self._slope(wide) if whole is None else whole, x)
 
     def _value(self, x: Tensor) -> Tensor:
         x = x + self.offset if self.offset else x
@@ -125,12 +137,17 @@ class MaternTwin:
         return (x * self.scale).clamp_(-math.sqrt(LARGE), math.sqrt(LARGE))
 
     def on_device(self, x: Tensor, *grad: Tensor) -> Tensor | None:
-        """sigma(x), or grad sigma'(x), by Triton for what it covers: CUDA, float32 and half precision."""
+        """sigma(x), or grad sigma'(x), by C for float32 on the CPU, by Triton for that and half on CUDA."""
+        if x.is_cpu:
+            return self._native(x, *grad)
         if not x.is_cuda or x.dtype == torch.float64 or not has_triton():
             return None
         from stationary.activations import _triton
 
         return _triton.launch(self, x, *grad)
+
+    def _native(self, x: Tensor, *grad: Tensor) -> Tensor | None:
+        return _native.launch("matern", self.power, self.native_arguments, x, *grad)
 
 
 def _bounded(y: Tensor, x: Tensor) -> Tensor:

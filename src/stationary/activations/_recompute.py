@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from stationary._pieces import PIECE, Twin, in_pieces
+from stationary._pieces import PIECE, Twin, by_twin, in_pieces
 from stationary.theory.spectral import Number
 
 CUDA_PIECE = 2**26  # elements: a GPU wants few large launches
@@ -20,22 +20,25 @@ CUDA_PIECE = 2**26  # elements: a GPU wants few large launches
 Plain = Callable[..., Tensor]
 
 
-def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin] | None = None) -> Tensor:
+def elementwise(plain: Plain, x: Tensor, *parameters: Number, twin: Callable[[], Twin | None] | None = None) -> Tensor:
     """Apply ``plain(x, *parameters)``, in float32 for half precision, keeping only the inputs for backward.
 
-    The compiler, ``torch.export``, ``torch.func`` and forward-mode differentiation get the plain definition.
+    The compiler, ``torch.export``, ``torch.jit.trace``, ``torch.func`` and forward-mode differentiation get the plain
+    definition.
 
     Args:
         plain: an element-wise function of a float32 or float64 tensor; the definition of record.
         x: any floating-point tensor.
         parameters: numbers, or tensors that broadcast against x and get gradients too.
-        twin: makes a faster version of ``plain`` with just these parameters, where there is one.
+        twin: makes a faster version of ``plain`` with just these parameters for x, or None where there is none.
     """
     _check_floating(x)
     if torch.compiler.is_compiling() or _is_transformed(x, *parameters):
         return _in_compute_dtype(plain, x, *parameters)
     size = CUDA_PIECE if x.is_cuda else PIECE
-    return in_pieces(partial(_in_compute_dtype, plain), [x], parameters, size=size, twin=twin() if twin else None)
+    if twin and (fast := twin()):
+        return by_twin(fast, lambda x: _in_compute_dtype(plain, x, *parameters), x, size=size)
+    return in_pieces(partial(_in_compute_dtype, plain), [x], parameters, size=size)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -57,10 +60,12 @@ def _in_compute_dtype(plain: Plain, x: Tensor, *parameters: Number) -> Tensor:
 
 
 def _is_transformed(*inputs: Number) -> bool:
-    """Whether torch.func or forward-mode differentiation is looking at these tensors."""
-    return torch._C._are_functorch_transforms_active() or any(
-        forward_ad.unpack_dual(i).tangent is not None for i in inputs if isinstance(i, Tensor)
-    )
+    """Whether torch.func, torch.jit.trace or forward-mode differentiation is looking at these tensors."""
+    if torch._C._are_functorch_transforms_active() or torch._C._get_tracing_state() is not None:
+        return True
+    if forward_ad._current_level < 0:  # as nearly always: no tensor is dual
+        return False
+    return any(forward_ad.unpack_dual(i).tangent is not None for i in inputs if isinstance(i, Tensor))
 
 
 def _check_floating(x: Tensor) -> None:

@@ -1,8 +1,8 @@
 """The activation functions, each by its formula.
 
 ``_recompute`` runs the formula: in eager mode it keeps only the input for the backward pass; the compiler,
-``torch.func`` and forward-mode differentiation see the formula itself. ``_cpu`` and ``_triton`` are the Matérn
-activation again, faster.
+``torch.func`` and forward-mode differentiation see the formula itself. ``_cpu``, ``_periodic``, ``_native`` and
+``_triton`` are the same functions again, faster.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch.nn.functional import relu as relu
 
 from stationary._checks import check_finite, check_positive
 from stationary.activations._cpu import LARGE, LOG2_E, SMALL, MaternTwin
-from stationary.activations._periodic import EIGHTH, QUARTER, SINE, TRAPEZOID, TRIANGLE, PeriodicTwin
+from stationary.activations._periodic import SINE, TRIANGLE, TWO_TRIANGLES, PeriodicTwin
 from stationary.activations._recompute import bound_of, elementwise
 from stationary.theory import spectral
 from stationary.theory.spectral import Number, exp, log, sqrt
@@ -67,8 +67,14 @@ def matern(
     check_surrogate(surrogate, nu)
     if not isinstance(nu, Tensor) and math.isinf(nu):
         return rbf(x, lengthscale, variance)
-    has_twin = dim == 1 and surrogate is None and not any(isinstance(a, Tensor) for a in (nu, lengthscale, variance))
-    twin = partial(matern_twin, nu, lengthscale, variance, centered=centered) if has_twin else None
+    has_twin = (
+        dim == 1
+        and surrogate is None
+        and not isinstance(nu, Tensor)
+        and not isinstance(lengthscale, Tensor)
+        and not isinstance(variance, Tensor)
+    )
+    twin = (lambda: matern_twin(nu, lengthscale, variance, centered=centered)) if has_twin else None
     plain = partial(_matern, centered=centered, dim=dim, surrogate=surrogate, bound=bound_of(x))
     return elementwise(plain, x, nu, lengthscale, variance, twin=twin)
 
@@ -207,8 +213,8 @@ def rbf(x: Tensor, lengthscale: Number = 1.0, variance: Number = 1.0) -> Tensor:
     """
     check_finite("lengthscale", lengthscale)
     check_finite("variance", variance)
-    has_twin = not any(isinstance(a, Tensor) for a in (lengthscale, variance))
-    twin = partial(matern_twin, math.inf, lengthscale, variance, centered=False) if has_twin else None
+    has_twin = not isinstance(lengthscale, Tensor) and not isinstance(variance, Tensor)
+    twin = (lambda: matern_twin(math.inf, lengthscale, variance, centered=False)) if has_twin else None
     return elementwise(partial(_rbf, bound=bound_of(x)), x, lengthscale, variance, twin=twin)
 
 
@@ -254,68 +260,101 @@ def _step(x: Tensor, surrogate: float | None, bound: float) -> Tensor:
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
     """sin(frequency x), the activation of SIREN, which uses the frequency 30.
 
-    Where frequency x is beyond the largest finite number, x takes its place, here and in the other periodic
-    activations: the value is then finite, though its phase means nothing.
+    The error in float32, here and in the other periodic activations, is a few units in the last place of 1 for every
+    phase, since float64 takes whole turns away first. A float64 phase beyond the largest finite number is replaced by
+    x: the value is then finite, though its phase means nothing.
     """
-    return _periodic(torch.sin, x, frequency, SINE, 1.0)
+    return _periodic(_sine, SINE, 1.0, x, frequency)
 
 
 def cosine(x: Tensor, frequency: float = 1.0) -> Tensor:
     """cos(frequency x)."""
-    return _periodic(torch.cos, x, frequency, SINE, 1.0, QUARTER)
+    return _periodic(_cosine, SINE, 1.0, x, frequency, shift=0.25)
 
 
 def sincos(x: Tensor, frequency: float = 1.0) -> Tensor:
     """sin(frequency x) + cos(frequency x): with Gaussian weights its kernel is exactly stationary for any bias."""
-    return _periodic(_sincos, x, frequency, SINE, math.sqrt(2), EIGHTH)
+    return _periodic(_sincos, SINE, math.sqrt(2), x, frequency, shift=0.125)
 
 
 def triangle_wave(x: Tensor, frequency: float = 1.0) -> Tensor:
     """A triangle wave whose fundamental is sqrt(2) sin(frequency x): piecewise linear, globally stationary."""
-    return _periodic(_triangle_wave, x, frequency, TRIANGLE, math.pi**2 / math.sqrt(2))
+    return _periodic(_triangle_wave, TRIANGLE, math.pi**2 / math.sqrt(2), x, frequency)
 
 
 def periodic_relu(x: Tensor, frequency: float = 1.0) -> Tensor:
     """Two triangle waves a quarter period apart: the piecewise linear version of ``sincos``, with its fundamental."""
-    return _periodic(_periodic_relu, x, frequency, TRAPEZOID, math.pi**2, EIGHTH)
+    return _periodic(_periodic_relu, TWO_TRIANGLES, math.pi**2 / 2, x, frequency)
 
 
 def _periodic(
-    function: Callable[[Tensor], Tensor], x: Tensor, frequency: float, shape: int, amplitude: float, shift: float = 0.0
+    function: Callable[[Tensor, torch.dtype], Tensor],
+    kind: int,
+    height: float,
+    x: Tensor,
+    frequency: float,
+    *,
+    shift: float = 0.0,
 ) -> Tensor:
+    """function(phase), the definition of record; kind, height and shift say the same to ``PeriodicTwin``."""
     check_finite("frequency", frequency)
-    has_twin = x.dtype != torch.float64  # which has digits to spare
-    twin = partial(periodic_twin, shape, frequency, amplitude, shift) if has_twin else None
-    return elementwise(lambda x, frequency: function(_phase(x, frequency)), x, frequency, twin=twin)
+
+    def plain(x: Tensor, frequency: float) -> Tensor:
+        return function(_phase(x, frequency), x.dtype)
+
+    def twin() -> PeriodicTwin | None:
+        has_twin = _has_wider(x) and not isinstance(frequency, Tensor)
+        return periodic_twin(kind, frequency, height, shift) if has_twin else None
+
+    return elementwise(plain, x, frequency, twin=twin)
 
 
 @lru_cache(maxsize=256)
-def periodic_twin(shape: int, frequency: float, amplitude: float, shift: float) -> PeriodicTwin:
-    """The faster and more accurate version of a periodic activation; its constants are kept."""
-    return PeriodicTwin(shape=shape, frequency=frequency, amplitude=amplitude, shift=shift)
+def periodic_twin(kind: int, frequency: float, height: float, shift: float) -> PeriodicTwin:
+    """The faster version of a periodic activation with these parameters; its constants are kept."""
+    return PeriodicTwin(kind=kind, frequency=frequency, height=height, shift=shift)
+
+
+def _has_wider(x: Tensor) -> bool:
+    """Whether there is a dtype with more digits than that of x, on its device: Apple's GPUs have no float64."""
+    return x.dtype != torch.float64 and x.device.type != "mps"
 
 
 def _phase(x: Tensor, frequency: float) -> Tensor:
-    """frequency x, or x where that overflows: there the phase is lost, and any finite number is as good."""
+    """frequency x, less its whole turns in float64 where x is of another dtype.
+
+    In float64, where frequency x overflows, it is x: there the phase is lost, and any finite number is as good.
+    """
+    if _has_wider(x):
+        turns = x.double() * frequency / (2 * math.pi)
+        return 2 * math.pi * (turns - turns.round())
     phase = frequency * x
     return phase if frequency <= 1 else torch.where(phase.isinf(), x, phase)
 
 
-def _sincos(x: Tensor) -> Tensor:
-    return torch.sin(x) + torch.cos(x)
+def _sine(phase: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.sin(phase.to(dtype))
 
 
-def _triangle(x: Tensor) -> Tensor:
+def _cosine(phase: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.cos(phase.to(dtype))
+
+
+def _sincos(phase: Tensor, dtype: torch.dtype) -> Tensor:
+    return _sine(phase, dtype) + _cosine(phase, dtype)
+
+
+def _triangle(phase: Tensor) -> Tensor:
     """Slope 1 through the origin, peaks of pi/2 at odd multiples of pi/2, period 2 pi."""
-    return math.pi / 2 - (torch.remainder(x + math.pi / 2, 2 * math.pi) - math.pi).abs()
+    return math.pi / 2 - (torch.remainder(phase + math.pi / 2, 2 * math.pi) - math.pi).abs()
 
 
-def _triangle_wave(x: Tensor) -> Tensor:
-    return math.pi / math.sqrt(8) * _triangle(x)
+def _triangle_wave(phase: Tensor, dtype: torch.dtype) -> Tensor:
+    return (math.pi / math.sqrt(8) * _triangle(phase)).to(dtype)
 
 
-def _periodic_relu(x: Tensor) -> Tensor:
-    return math.pi / 4 * (_triangle(x) + _triangle(x + math.pi / 2))
+def _periodic_relu(phase: Tensor, dtype: torch.dtype) -> Tensor:
+    return (math.pi / 4 * (_triangle(phase) + _triangle(phase + math.pi / 2))).to(dtype)
 
 
 def _with_slope(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 import stationary.lab.data.files
+from stationary._files import cache_folder
 from stationary.lab.data import banana, cache, toy_regression, uci
 
 SHA256 = {  # of the uncompressed tables
@@ -417,10 +418,10 @@ def test_what_fails_is_not_remembered(tmp_path):
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):
-    assert cache.folder() == tmp_path / "cache"
+    assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("STATIONARY_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache.folder() == Path("/xdg/stationary")
+    assert cache_folder() == Path("/xdg/stationary")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert cache.folder() == Path("/home/someone/.cache/stationary")
+    assert cache_folder() == Path("/home/someone/.cache/stationary")

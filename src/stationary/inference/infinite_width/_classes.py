@@ -232,7 +232,7 @@ class _Problem:
 
     @cached_property
     def patience(self) -> int:
-        """The number of conjugate gradients that take as long as a factorisation of the whole curvature, at most INNER."""
+        """The number of conjugate gradients that take as long as a factorisation would, at most INNER."""
         size, c = self.task.passes.basis.size, len(self.task.offset)
         n = float(self.task.total(self.task.weight.new_tensor([self.task.passes.n])))
         unknowns = size * (c - 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from stationary._extras import extra
+from stationary._files import cache_folder
 
 with extra("experiments"):
     import typer
@@ -64,9 +65,9 @@ def data(
 
 
 def _download_cifar10(data_dir: Path | None) -> None:
-    from stationary.lab.data import cache, cifar10
+    from stationary.lab.data import cifar10
 
-    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache.folder()]
+    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache_folder()]
     for place in (cifar10.verified(folder) for folder in folders if folder):
         if place:
             say(f"CIFAR-10 is already in {place}, and verified")

@@ -1,6 +1,5 @@
 """A cache on disk for arrays that are slow to parse or to compute."""
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -9,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stationary._files import write_atomically
+from stationary._files import cache_folder, write_atomically
 
 VERSION = 1  # of the format of the cached files; another number makes everything be computed again
 Array = np.ndarray[Any, Any]
-
-
-def folder() -> Path:
-    """Return the folder: ``$STATIONARY_CACHE``, else ``$XDG_CACHE_HOME/stationary``, else ``~/.cache/stationary``."""
-    if own := os.environ.get("STATIONARY_CACHE"):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "stationary"
 
 
 def cached(source: Path, parse: Callable[[Path], tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -43,7 +35,7 @@ def remembered(name: str, keys: Sequence[str], compute: Callable[[], dict[str, A
         keys: names of the arrays.
         compute: function that computes the arrays by name; it is called if they are not in the cache.
     """
-    path = folder() / f"{name}-v{VERSION}.npz"
+    path = cache_folder() / f"{name}-v{VERSION}.npz"
     # Which error a damaged file raises depends on the damaged byte. The file is opened here since np.load would leave
     # it open after an error.
     with suppress(Exception), path.open("rb") as file, np.load(file) as stored:

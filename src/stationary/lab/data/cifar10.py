@@ -21,8 +21,7 @@ from urllib.request import Request, urlopen
 import torch
 from torch import Tensor
 
-from stationary._files import write_atomically
-from stationary.lab.data import cache
+from stationary._files import cache_folder, write_atomically
 
 CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 KNOWN = (0, 1, 2, 3, 4)  # class indices; the other classes are unknown
@@ -112,7 +111,7 @@ def find(data_dir: str | Path | None = None) -> Path:
     Raises:
         FileNotFoundError: if none of the folders has any of the files.
     """
-    given = (data_dir, os.environ.get("STATIONARY_DATA"), cache.folder())
+    given = (data_dir, os.environ.get("STATIONARY_DATA"), cache_folder())
     folders = [Path(folder).expanduser() for folder in given if folder]
     places = [place for folder in folders for place in _places(folder)]
     if not places:
@@ -146,7 +145,7 @@ def download(folder: str | Path | None = None, url: str = URL, progress: OnBytes
         progress: function that is called from time to time with the number of bytes that have arrived, and with their
             total, or None if that is not known.
     """
-    folder = Path(folder or cache.folder()).expanduser()
+    folder = Path(folder or cache_folder()).expanduser()
     if found := verified(folder):
         return found
     place = next(iter(_places(folder)), folder / FOLDER)  # damaged files are replaced in their place

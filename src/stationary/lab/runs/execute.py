@@ -29,7 +29,12 @@ RETRIES = 3  # how often a run is tried again whose process died
 ENDING_S = 5.0  # seconds that a process with nothing more to do may take to end
 
 ENGINES = ("local", "ray")
-PASSED_ON = ("STATIONARY_DATA", "STATIONARY_CACHE", "STATIONARY_COMMIT")  # on Ray, whose processes inherit nothing
+PASSED_ON = (
+    "STATIONARY_DATA",
+    "STATIONARY_CACHE",
+    "STATIONARY_NATIVE",
+    "STATIONARY_COMMIT",
+)  # on Ray, whose processes inherit nothing
 
 
 @dataclass(frozen=True)

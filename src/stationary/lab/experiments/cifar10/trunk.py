@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stationary._extras import extra
-from stationary._files import write_atomically
+from stationary._files import cache_folder, write_atomically
 from stationary.inference import Point, fit, predict
 from stationary.lab.data import cache, cifar10
 from stationary.lab.data.cifar10 import Images
@@ -262,7 +262,7 @@ def find_trunk(n_classes: int, held_out: bool = False) -> Path:
     Raises:
         FileNotFoundError: if none of these folders has it.
     """
-    folders = [os.environ.get("STATIONARY_DATA"), "results/cifar10", cache.folder()]
+    folders = [os.environ.get("STATIONARY_DATA"), "results/cifar10", cache_folder()]
     paths = [Path(folder).expanduser() / file_name(n_classes, held_out) for folder in folders if folder]
     for path in paths:
         if path.is_file():

@@ -1,0 +1,97 @@
+"""The activations on the CPU in one pass over memory: ``_native.c``, compiled at its first use, then kept.
+
+PyTorch has no operation for these functions, and a chain of its operations reads and writes memory once for each. Where
+there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an activation first meets a float32
+tensor; that takes a second, once for a user and a machine. Everywhere else, and with the environment variable
+``STATIONARY_NATIVE=0``, the chains of operations remain, a few units in the last place apart.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from array import array
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stationary._files import cache_folder
+
+SOURCE = Path(__file__).with_suffix(".c")
+FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")  # none of which drops NaN or infinity
+VECTORS = {
+    "AVX2": ("-mavx2", "-mfma"),
+    "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"),
+}
+ARGUMENTS = (ctypes.c_int, ctypes.c_int64, *(ctypes.c_void_p,) * 4, ctypes.c_int)
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Tensor | None = None) -> Tensor | None:
+    """sigma(x), or grad sigma'(x), laid out in memory like x; None for what the C functions do not cover.
+
+    Args:
+        name: name of the C function, "matern" or "periodic".
+        kind: which function of that family it is.
+        parameters: its constants, in the order of the C function, as doubles.
+        x: any tensor.
+        grad: gradient of the result.
+    """
+    functions = compiled()
+    if functions is None or not _covers(x) or (grad is not None and not _covers(grad)):
+        return None
+    if torch._C._len_torch_dispatch_stack():  # a mode that records or replaces operations, and would not see C
+        return None
+    out = torch.empty_like(x)
+    strides = out.stride()
+    x = x if x.stride() == strides else torch.empty_like(out).copy_(x)
+    if grad is not None and grad.stride() != strides:
+        grad = torch.empty_like(out).copy_(grad)
+    pointers = x.data_ptr(), None if grad is None else grad.data_ptr(), out.data_ptr(), parameters.buffer_info()[0]
+    functions[name](kind, out.numel(), *pointers, torch.get_num_threads())
+    return out
+
+
+def _covers(x: Tensor) -> bool:
+    """Whether x is a plain float32 tensor in the memory of the CPU."""
+    is_plain = x.dtype is torch.float32 and x.is_cpu and type(x) in PLAIN
+    return is_plain and x.layout is torch.strided and not x.is_neg()
+
+
+@cache
+def compiled() -> dict[str, Callable[..., Any]] | None:
+    """The C functions by name, compiled now if they have not been; None where that is switched off or does not work."""
+    vectors = VECTORS.get(torch.backends.cpu.get_cpu_capability())
+    compiler = shutil.which("gcc")
+    if os.environ.get("STATIONARY_NATIVE") == "0" or sys.platform != "linux" or vectors is None or compiler is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(_shared_object(compiler, (*FLAGS, *vectors))))
+    except (OSError, subprocess.SubprocessError):  # no folder to keep it in, a compiler that fails, no OpenMP, ...
+        return None
+    for function in (library.matern, library.periodic):
+        function.argtypes, function.restype = ARGUMENTS, None
+    return {"matern": library.matern, "periodic": library.periodic}
+
+
+def _shared_object(compiler: str, flags: tuple[str, ...]) -> Path:
+    """Where the C functions are, compiled; another source or other flags make another file."""
+    content = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    path = cache_folder() / f"native-{content}.so"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            compile_, link = ["-c", str(SOURCE), *flags, "-o", "native.o"], ["-shared", "native.o", "-o", "native.so"]
+            for arguments in (compile_, link):  # linked without OpenMP, to run in the threads of PyTorch's own
+                subprocess.run([compiler, *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+            os.replace(Path(folder) / "native.so", path)  # at once, so that no other process sees half of it
+    return path
