@@ -1,12 +1,30 @@
-"""Our scores as a detector of pytorch-ood, against its own detectors and metrics."""
+"""Our scores as a detector of pytorch-ood, against its own detectors and metrics; and its detectors as our scores."""
 
 import copy
 import sys
 
 import pytest
 import torch
-from pytorch_ood.api import Detector
-from pytorch_ood.detector import MCD, EnergyBased, Entropy, MaxSoftmax
+from pytorch_ood.api import Detector, RequiresFittingException
+from pytorch_ood.detector import (
+    GEN,
+    GMM,
+    KNN,
+    MCD,
+    ODIN,
+    RMD,
+    SHE,
+    EnergyBased,
+    Entropy,
+    GradNorm,
+    KLMatching,
+    Mahalanobis,
+    MahalanobisODIN,
+    MaxLogit,
+    MaxSoftmax,
+    NNGuide,
+    ViM,
+)
 from pytorch_ood.metrics import OODMetrics
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -108,3 +126,98 @@ def test_errors_say_what_to_do(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "pytorch_ood.api", None)
     with pytest.raises(ImportError, match=r"pytorch_ood.* not installed: pip install pytorch-ood"):
         pytorch_ood_detector(model)
+
+
+# Its detectors as scores of ours
+
+
+DETECTORS = {
+    "MaxSoftmax": MaxSoftmax,
+    "EnergyBased": EnergyBased,
+    "Entropy": Entropy,
+    "MaxLogit": MaxLogit,
+    "GEN": GEN,
+    "ODIN": lambda net: ODIN(net, temperature=10.0),
+    "GradNorm": GradNorm,
+    "KLMatching": KLMatching,
+    "Mahalanobis": lambda net: Mahalanobis(net.trunk),
+    "MahalanobisODIN": lambda net: MahalanobisODIN(net.trunk),
+    "RMD": lambda net: RMD(net.trunk),
+    "GMM": lambda net: GMM(net.trunk),
+    "KNN": lambda net: KNN(net.trunk, k=10),
+    "SHE": lambda net: SHE(net.trunk, net.head),
+    "NNGuide": lambda net: NNGuide(net.trunk, net.head),
+    "ViM": lambda net: ViM(nn.Sequential(net.trunk, net.head.hidden), 10, net.head.output.weight, net.head.output.bias),
+}
+
+
+def rows(n, seed, scale=1.0):
+    x = scale * torch.randn(n, 2, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, 0] * x[:, 1] > 0).long()
+
+
+def learned(name, model):
+    """Their detector, fitted to the training data where it learns."""
+    return DETECTORS[name](model).to("cpu").fit(DataLoader(TensorDataset(*rows(300, 2)), 50))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_its_detectors_are_scores_of_ours(model, name):
+    """Threshold, p-values and alarms by their definition, from their own scores of a network in eval mode."""
+    theirs = learned(name, model)
+    (x, _), (new, _) = rows(199, 3), rows(100, 4)
+    fitted = st.OODDetector(model, score=theirs, batch_size=64)
+    model.train()  # theirs run a network in the mode it is in
+    fitted.fit(x, accept=0.95)
+    found, p = fitted.predict(new), fitted.p_value(new)
+    assert model.training and not fitted.scores(new).requires_grad
+    model.eval()
+    known, scores = (theirs(some).detach().double() for some in (x, new))
+    near = (scores[:, None] - known).abs().amin(1) < 1e-5 * scores.abs() + 1e-9  # which rounding decides
+    by_hand = torch.tensor([(1 + (known >= score).sum().item()) / 200 for score in scores]).double()
+    torch.testing.assert_close(p[~near], by_hand[~near])
+    assert torch.equal(found[~near] == 1, (scores <= known.sort().values[189])[~near]) and near.sum() < 50
+    assert (fitted.predict(x) == 1).sum() >= 190
+    torch.testing.assert_close(fitted.scores(new).double(), scores, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Mahalanobis", "KNN", "GMM"])
+def test_what_is_far_is_an_alarm_with_a_rate(model, name):
+    """Half of the batch is far away; at most 10 % of the alarms are false on average, here of 30 batches."""
+    theirs = learned(name, model)
+    false = []
+    for seed in range(30):
+        fitted = st.OODDetector(model, score=theirs).fit(rows(200, 100 + seed)[0])
+        batch = torch.cat([rows(50, 200 + seed)[0], rows(50, 300 + seed, scale=30.0)[0]])
+        alarms = fitted.discoveries(batch, 0.1)
+        false.append((alarms[:50].sum() / alarms.sum().clamp(min=1)).item())
+    error = torch.tensor(false).std().item() / 30**0.5
+    assert sum(false) / 30 < 0.1 * 0.5 + 4 * error, "half of the rows are known"
+    assert name == "KNN" or alarms[50:].float().mean() > 0.7  # KNN looks at directions alone
+
+
+def test_its_detectors_of_a_regression():
+    x, _ = rows(300, 5)
+    network = nn.Sequential(nn.Linear(2, 30), nn.ReLU(), nn.Linear(30, 1))
+    theirs = KNN(network[:2], k=10, normalize=False).to("cpu").fit(DataLoader(TensorDataset(x, torch.zeros(300)), 50))
+    wide = st.InfiniteWidth(lengthscale=1.0, variance=1.0).posterior(network, (x, x.prod(1, keepdim=True)))
+    for known in (network, wide):
+        fitted = st.OODDetector(known, theirs).fit(rows(199, 6)[0])
+        assert (fitted.predict(rows(50, 7, scale=100.0)[0]) == -1).float().mean() > 0.9
+        assert fitted.p_value(rows(200, 8)[0]).mean().item() == pytest.approx(0.5, abs=0.1)  # uniform: .02 and .02
+
+
+def test_its_detectors_must_be_fitted_before(model):
+    with pytest.raises(RequiresFittingException, match="call fit"):
+        st.OODDetector(model, Mahalanobis(model.trunk)).fit(rows(100, 3)[0])
+
+
+def test_its_detectors_on_a_table():
+    X, y = (part.numpy() for part in rows(500, 9))
+    clf = st.StationaryClassifier((30, 20), max_iter=30, random_state=0).fit(X[:300], y[:300])
+    (network,) = clf.posterior_.networks
+    data = TensorDataset(clf.inputs(X[:300]).float(), torch.as_tensor(y[:300]))
+    theirs = Mahalanobis(lambda x: network.trunk(x.double()).float()).to("cpu").fit(DataLoader(data, 50))
+    clf.fit_reject(X[300:], 0.9, theirs)
+    assert not clf.accepts(1e3 * X).any() and clf.accepts(X[300:]).mean() >= 0.9
+    assert st.OODDetector(clf, theirs).fit(X[300:]).p_value(1e3 * X).max().item() == pytest.approx(1 / 201)

@@ -275,3 +275,83 @@ def test_regressions_have_p_values():
     fitted = st.OODDetector(wide, "std").fit(x[100:])
     assert fitted.p_value(torch.full((1, 2), 50.0)).item() == pytest.approx(1 / 101)
     assert fitted.p_value(x[:100]).median() > 0.2
+
+
+# Scores of others
+
+
+class Watched(nn.Module):
+    """A network that writes down in which mode and with which batches it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.dropout, self.runs = nn.Linear(3, 4), nn.Dropout(0.5), []
+
+    def forward(self, x):
+        self.runs.append((self.training, len(x)))
+        return self.dropout(self.layer(x))
+
+
+def test_any_function_of_inputs_is_a_score():
+    x, new = torch.randn(99, 3), torch.randn(40, 3)
+    model, norm = Watched().train(), lambda x: x.norm(dim=1)
+    fitted = OODDetector(model, score=norm).fit(x, accept=0.9)
+    assert fitted.threshold == pytest.approx(norm(x).sort().values[89].item())  # ceil(0.9 * 99) are accepted
+    assert torch.equal(fitted.predict(new) == 1, norm(new) <= fitted.threshold)
+    p = torch.tensor([(1 + int((norm(x) >= value).sum())) / 100 for value in norm(new)])
+    torch.testing.assert_close(fitted.p_value(new), p.double(), rtol=1e-6, atol=0)
+    assert fitted.discoveries(torch.cat([new, 100 + new]), 0.1)[40:].all() and not model.runs
+
+
+@pytest.mark.parametrize("kind", ["network", "posterior", "regression"])
+def test_a_score_may_use_the_network_and_its_gradients(kind):
+    x, network = torch.randn(50, 3), Watched().train()
+    model = network if kind == "network" else st.Point().posterior(network)
+
+    def gradient(x):
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(network(x).logsumexp(1).sum(), x)[0].norm(dim=1) + network(x).mean(1)
+
+    options = {"family": st.Gaussian} if kind == "regression" else {}
+    fitted = OODDetector(model, gradient, batch_size=20, **options).fit(x)
+    assert network.runs == [(False, n) for n in (20, 20, 20, 20, 10, 10)] and network.training
+    torch.testing.assert_close(fitted.known, gradient_by_hand(network, x).sort().values)
+    assert not fitted.scores(x).requires_grad
+
+
+def gradient_by_hand(network, x):
+    """Of logsumexp z with z = W x + b it is W' softmax(z)."""
+    z = network.layer(x).detach()
+    return (z.softmax(1) @ network.layer.weight.detach()).norm(dim=1) + z.mean(1)
+
+
+def test_batches_and_mappings_go_to_the_score_one_by_one():
+    x, model = torch.randn(60, 3), Watched()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(60)), 25)
+    fitted = OODDetector(model, lambda x: model(x).amax(1)).fit(loader)
+    assert [n for _, n in model.runs] == [25, 25, 10] and len(fitted.known) == 60
+    named = OODDetector(model, lambda x: x["a"].sum(1) + x["b"])
+    torch.testing.assert_close(named.scores({"a": x, "b": x[:, 0]}), x.sum(1) + x[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "got"),
+    [
+        (lambda x: x, r"\(50, 3\) torch.float32"),
+        (lambda x: x.sum(), r"\(\) torch.float32"),
+        (lambda x: x[:, 0].numpy(), "ndarray"),
+        (lambda x: x[:, 0] > 0, r"\(50,\) torch.bool"),
+    ],
+)
+def test_a_score_is_one_real_number_for_each_input(wrong, got):
+    with pytest.raises(
+        ValueError, match=rf"score must return a tensor of real numbers \(50,\) for 50 inputs; got {got}"
+    ):
+        OODDetector(Watched(), wrong).fit(torch.randn(50, 3))
+
+
+def test_a_score_is_a_name_or_a_function():
+    with pytest.raises(ValueError, match=r"score must be one of std, .* energy, or a function of inputs; got 3"):
+        OODDetector(Watched(), 3)
+    with pytest.raises(ValueError, match="must differ between inputs, got the same for all 50 of x_in"):
+        OODDetector(Watched(), lambda x: 0 * x[:, 0]).fit(torch.randn(50, 3))

@@ -1,15 +1,18 @@
 """Is this input like the training data? Scores of a prediction, and a detector that turns one into yes or no."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from contextlib import ExitStack
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
 from stationary.metrics import acceptance_threshold, doubt
-from stationary.nn.running import Batches, Inputs
+from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Predictive
+
+Scorer: TypeAlias = Callable[[Any], Tensor]  # from a batch of n inputs to (n,) scores; a higher one is farther out
 
 
 def mean_variance(pred: Predictive) -> Tensor:
@@ -67,6 +70,16 @@ class Tempered(Protocol):
         """The same posterior at temperature 1."""
 
 
+@runtime_checkable
+class Tabular(Protocol):
+    """An estimator such as ``StationaryClassifier``: a posterior, and the way to its inputs from rows of a table."""
+
+    family: type[Predictive]
+
+    def inputs(self, X: Any) -> Tensor:
+        """The inputs of ``posterior_``."""
+
+
 class OODDetector:
     """A detector that accepts inputs which look like those it was fitted on.
 
@@ -74,8 +87,12 @@ class OODDetector:
 
     Args:
         model: a trained network, or a posterior; of a posterior with a temperature, the scores are those at
-            temperature 1.
-        score: name of the score, a key of ``SCORES``.
+            temperature 1. Or a fitted ``StationaryClassifier`` or ``StationaryRegressor``; inputs are then rows of its
+            table.
+        score: name of the score, a key of ``SCORES``; or any function from a batch of n inputs to (n,) scores, of
+            which a higher one is farther out, such as a detector of pytorch-ood. One that learns must be fitted
+            before, to the training data: with those of ``fit`` p-values would be wrong. The networks of the model are
+            in eval mode while it runs.
         method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
         batch_size: number of inputs in a pass; by default all go in one.
         family: kind of the prediction, as for ``predict``; a network that is a regression needs ``Gaussian``.
@@ -83,23 +100,26 @@ class OODDetector:
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
     known: Tensor | None = None  # the scores of the inputs that it was fitted on, sorted
-    model: nn.Module | Posterior
-    score: str
+    model: nn.Module | Posterior | Tabular
+    score: str | Scorer
     batch_size: int | None
     method: Method | None
     family: type[Predictive] | None
 
     def __init__(
         self,
-        model: nn.Module | Posterior,
-        score: str = "entropy",
+        model: nn.Module | Posterior | Tabular,
+        score: str | Scorer = "entropy",
         method: Method | None = None,
         *,
         batch_size: int | None = None,
         family: type[Predictive] | None = None,
     ) -> None:
         self.family = family or getattr(model, "family", None)
-        _by_name(score, self.family or Categorical)
+        if isinstance(score, str):
+            _by_name(score, self.family or Categorical)
+        elif not callable(score):
+            raise ValueError(f"score must be one of {', '.join(SCORES)}, or a function of inputs; got {score!r}")
         self.model, self.score, self.method, self.batch_size = model, score, method, batch_size
 
     def fit(self, x_in: Inputs | Batches, accept: float = 0.95) -> "OODDetector":
@@ -109,10 +129,9 @@ class OODDetector:
             x_in: in-distribution inputs that the model was not trained on, since it is surer of its training inputs.
             accept: share of x_in to accept, in (0, 1].
         """
-        pred = self._predict(x_in)
-        scores = score(pred, self.score)
+        scores, spread = self._scored(x_in)
         rounding = 8 * torch.finfo(scores.dtype).eps * scores.abs().max()
-        if (self.score in OF_SPREAD and not mean_variance(pred).any()) or (scores - scores[0]).abs().max() <= rounding:
+        if not spread or (scores - scores[0]).abs().max() <= rounding:
             raise ValueError(
                 f"score {self.score!r} must differ between inputs, got the same for all {len(scores)} of x_in; take "
                 "several inputs, and for 'std' and 'mutual_information' a method with several members (MCDropout, "
@@ -123,7 +142,7 @@ class OODDetector:
 
     def scores(self, x: Inputs | Batches) -> Tensor:
         """(n,) the scores; a higher score is farther out of distribution."""
-        return score(self._predict(x), self.score)
+        return self._scored(x)[0]
 
     def predict(self, x: Inputs | Batches) -> Tensor:
         """(n,) +1 for a known kind of input, -1 for an unknown one, also where the score is NaN."""
@@ -168,6 +187,31 @@ class OODDetector:
             )
         return self.known
 
-    def _predict(self, x: Inputs | Batches) -> Any:
-        model = self.model.untempered() if isinstance(self.model, Tempered) else self.model
-        return predict(model, x, self.method, family=self.family or Categorical, batch_size=self.batch_size)
+    def _scored(self, x: Inputs | Batches) -> tuple[Tensor, bool]:
+        """(n,) the scores, and whether a spread that they measure is there at all."""
+        model: Any = self.model
+        if isinstance(model, Tabular):
+            x, model = model.inputs(x), model.posterior_  # type: ignore[attr-defined]
+        if not isinstance(self.score, str):
+            return self._called(self.score, model, x), True
+        model = model.untempered() if isinstance(model, Tempered) else model
+        pred = predict(model, x, self.method, family=self.family or Categorical, batch_size=self.batch_size)
+        return score(pred, self.score), self.score not in OF_SPREAD or bool(mean_variance(pred).any())
+
+    def _called(self, scorer: Scorer, model: Any, x: Inputs | Batches) -> Tensor:
+        networks = (model,) if isinstance(model, nn.Module) else model.networks
+        found = []
+        with ExitStack() as stack:
+            for network in networks:
+                stack.enter_context(evaluating(network))
+            stack.enter_context(torch.enable_grad())  # some scores are gradients, as that of ODIN
+            for part, _ in batches(x, self.batch_size, device_of(networks[0])):
+                scores = scorer(part)
+                n = len(part if isinstance(part, Tensor) else next(iter(part.values())))
+                if not isinstance(scores, Tensor) or scores.shape != (n,) or not scores.is_floating_point():
+                    got = (
+                        f"{tuple(scores.shape)} {scores.dtype}" if isinstance(scores, Tensor) else type(scores).__name__
+                    )
+                    raise ValueError(f"score must return a tensor of real numbers ({n},) for {n} inputs; got {got}")
+                found.append(scores.detach())
+        return torch.cat(found)

@@ -129,8 +129,7 @@ def conformal(
         family: kind of the prediction, as for ``predict``.
         batch_size: number of inputs in a pass; by default all of a pair go in one.
     """
-    if not 0 < coverage < 1:
-        raise ValueError(f"coverage must be in (0, 1), got {coverage!r}; 0.9 means that 90 % hold the truth")
+    rows_needed(coverage, "coverage")  # which checks it
     rows = predicted(model, data, method, family, batch_size)
     pred, y = rows.pred, rows.y
     kinds = OF_CLASSES if isinstance(pred, Categorical) else OF_VALUES if isinstance(pred, Gaussian) else ()
@@ -175,12 +174,24 @@ def _quantile(scores: Tensor, coverage: float, name: str) -> Tensor:
     n = len(scores)
     k = math.ceil((n + 1) * coverage - 1e-9)
     if k > n:
-        least = math.ceil(coverage / (1 - coverage) - 1e-9)
+        least = rows_needed(coverage, "coverage")
         raise ValueError(
             f"{name} must have at least {least} rows for a coverage of {coverage}; got {n}: take more rows, or ask for "
             "less coverage"
         )
     return scores.sort(0).values[k - 1]
+
+
+def rows_needed(share: float, name: str) -> int:
+    """The least number n of rows that can promise a share of new ones: that with ceil((n + 1) share) <= n.
+
+    Args:
+        share: the share, in (0, 1); any other is an error.
+        name: name of the share in the error.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"{name} must be in (0, 1), got {share!r}; 0.9 is for 90 % of new rows")
+    return math.ceil(share / (1 - share) - 1e-9)
 
 
 def _refuse_known(posterior: Any, marks: Tensor) -> None:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from stationary._checks import is_count
 from stationary._extras import extra
-from stationary.inference import InfiniteWidth, Method, Posterior, fit, predict
+from stationary.inference import InfiniteWidth, Method, Posterior, fit
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
-from stationary.predictive import P
+from stationary.predictive import Predictive
 from stationary.theory.isotropic import KERNELS
 from stationary.training import Training
 
@@ -37,6 +37,7 @@ class Network(BaseEstimator):
     """The parameters, and the way from a table to a posterior."""
 
     _alpha: float  # the default of alpha
+    family: type[Predictive]  # kind of its predictions
     scaler_: StandardScaler
     posterior_: Posterior
     n_iter_: int
@@ -187,13 +188,17 @@ class Network(BaseEstimator):
             if not holds:
                 raise ValueError(f"{name} must be {rule}; got {getattr(self, name)!r}")
 
+    def inputs(self, X: Any) -> Tensor:
+        """(n, d) what ``posterior_`` takes for these rows: the table, standardised, on the device."""
+        return self._inputs(self._rows(X))
+
+    def _rows(self, X: Any) -> Array:
+        """(n, d) the table as numbers, after a check that it is like that of ``fit``."""
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, dtype=np.float64)
+
     def _inputs(self, X: Array) -> Tensor:
         return torch.as_tensor(self.scaler_.transform(X), device=self.device)
-
-    def _predictive(self, X: Any, family: type[P]) -> P:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return predict(self.posterior_, self._inputs(X), family=family, batch_size=ROWS).to("cpu")
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:

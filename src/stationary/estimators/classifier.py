@@ -1,11 +1,16 @@
 """The classifier: probabilities of classes that say where nothing is known."""
 
+import warnings
 from typing import Any
 
 import numpy as np
+import torch
 
 from stationary._extras import extra
-from stationary.estimators._network import Array, Network
+from stationary.calibration import conformal
+from stationary.calibration.sets import rows_needed
+from stationary.estimators._decisions import Deciding
+from stationary.estimators._network import ROWS, Array
 from stationary.inference import predict
 from stationary.ood import SCORES
 from stationary.predictive import Categorical
@@ -16,7 +21,7 @@ with extra("sklearn"):
     from sklearn.utils.validation import validate_data
 
 
-class StationaryClassifier(ClassifierMixin, Network):
+class StationaryClassifier(ClassifierMixin, Deciding):
     """A neural network for tables that says how sure it is, and far from its training data that it does not know.
 
     As it comes it has infinite width: nothing is trained, and the parameters from ``dropout`` on, but for ``method``,
@@ -59,9 +64,11 @@ class StationaryClassifier(ClassifierMixin, Network):
         scaler_: the ``StandardScaler`` in front of them.
         n_iter_: number of epochs that training took; 1 where the method needs no training.
         loss_curve_: training loss of each epoch.
+        conformal_, detector_: what ``conformalize`` and ``fit_reject`` have found; ``fit`` removes both.
     """
 
-    _alpha = 1.0
+    _alpha, _measure = 1.0, "entropy"
+    family = Categorical
     classes_: Array
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryClassifier":
@@ -71,13 +78,15 @@ class StationaryClassifier(ClassifierMixin, Network):
         weight = self._weights(X, sample_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
         keep = weight > 0
+        self._trained_on(X[keep])
         self._fit(X[keep], labels[keep], weight[keep], n_outputs=len(self.classes_), loss="cross_entropy")
         predict(self.posterior_, self._inputs(X[:1]))  # a method that cannot predict with this network says so now
         return self
 
     def predictive(self, X: Any) -> Categorical:
         """The whole prediction for X (n, d): probabilities, whose columns are classes_, and measures of uncertainty."""
-        return self._predictive(X, Categorical)
+        x = self.inputs(X)
+        return predict(self.posterior_, x, family=Categorical, batch_size=ROWS).to("cpu")
 
     def predict_proba(self, X: Any) -> Array:
         """(n, c) probabilities of the classes, in the order of classes_."""
@@ -87,10 +96,71 @@ class StationaryClassifier(ClassifierMixin, Network):
         """(n, c) logarithms of the probabilities of the classes, in the order of classes_."""
         return self.predictive(X).probs.log().numpy()
 
-    def predict(self, X: Any) -> Array:
-        """(n,) the most probable class."""
-        labels = self.predictive(X).predict().numpy()
-        return self.classes_[labels]
+    def predict(self, X: Any, reject_label: Any = None) -> Array:
+        """(n,) the most probable class.
+
+        Args:
+            X: (n, d) inputs.
+            reject_label: label of the rows that are not of a known kind, after ``fit_reject``; it must be none of
+                classes_. None is for no such label: every row gets a class.
+        """
+        which = self.predictive(X).predict().numpy()
+        labels = self.classes_[which]
+        if reject_label is None:
+            return labels
+        if reject_label in self.classes_:
+            raise ValueError(f"reject_label must be none of classes_, got {reject_label!r}; choose another")
+        same_kind = np.asarray(reject_label).dtype.kind == labels.dtype.kind
+        return np.where(self.accepts(X), labels if same_kind else labels.astype(object), reject_label)
+
+    def conformalize(
+        self, X: Any, y: Any, coverage: float = 0.9, score: str | None = None, *, per_class: bool = False
+    ) -> "StationaryClassifier":
+        """Learn from held-out rows how large sets of classes must be to hold the truth of new rows.
+
+        ``stationary.conformal`` has the guarantee and the scores. The next ``fit`` forgets it.
+
+        Args:
+            X: (n, d) rows like those to come, and not those of ``fit``; n is at least coverage / (1 - coverage).
+            y: (n,) their labels.
+            coverage: probability that the set of a new row like them holds its class, in (0, 1).
+            score: "lac", the default, for the smallest sets, "aps" or "raps".
+            per_class: whether the coverage holds for the rows of each class.
+
+        Returns:
+            The estimator itself.
+        """
+        x, least = self._held_out(X), rows_needed(coverage, "coverage")
+        _, y = validate_data(self, X, y, reset=False, dtype=np.float64)
+        strange = np.setdiff1d(y, self.classes_)
+        if len(strange):
+            raise ValueError(
+                f"y must have labels of classes_, got {strange.tolist()}; the classifier does not know them"
+            )
+        counts = (y[:, None] == self.classes_).sum(0)
+        few = counts.argmin()
+        if per_class and counts[few] < least:
+            raise ValueError(
+                f"per_class=True needs at least {least} rows of each class for a coverage of {coverage}; got "
+                f"{counts[few]} of class {self.classes_[few]}: take more rows, or per_class=False"
+            )
+        if not counts[few]:
+            warnings.warn(
+                f"y has no row of class {self.classes_[few]}: the coverage is that of rows like these; shuffle the "
+                "rows before they are split, or stratify the split",
+                UserWarning,
+                stacklevel=2,
+            )
+        data = x, torch.as_tensor(np.searchsorted(self.classes_, y))
+        self.conformal_ = conformal(
+            self.posterior_, data, coverage, score, per_class=per_class, family=Categorical, batch_size=ROWS
+        )
+        return self
+
+    def predict_set(self, X: Any) -> Array:
+        """(n, c) whether each class of classes_ is in the set, after ``conformalize``; a set may be empty."""
+        self._needs("conformal_", "conformalize(X_hold, y_hold)", "predict_set")
+        return self.conformal_.predict_set(self.inputs(X), batch_size=ROWS).cpu().numpy()
 
     def uncertainty(self, X: Any, measure: str = "entropy") -> Array:
         """(n,) how unsure the prediction is; a higher value is less sure.

@@ -1,14 +1,18 @@
 """The regressor: a mean with a standard deviation, in the units of the targets."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stationary._extras import extra
-from stationary.estimators._network import ROWS, Array, Network
-from stationary.inference import predict
+from stationary.calibration import conformal
+from stationary.estimators._decisions import Deciding
+from stationary.estimators._network import ROWS, Array
+from stationary.inference import Posterior, predict
+from stationary.nn.running import Inputs
 from stationary.predictive import Gaussian
 
 with extra("sklearn"):
@@ -19,7 +23,44 @@ with extra("sklearn"):
 FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
 
-class StationaryRegressor(RegressorMixin, Network):
+@dataclass(frozen=True)
+class PosteriorInUnits:
+    """A posterior of standardised targets whose predictions are in the units of y, with the noise of a new target.
+
+    Args:
+        base: the posterior.
+        shift, scale: (m,) mean and standard deviation by which the targets were standardised.
+        noise: (m,) noise variances, in the units of y squared.
+    """
+
+    base: Posterior
+    shift: Tensor
+    scale: Tensor
+    noise: Tensor
+
+    @property
+    def networks(self) -> tuple[nn.Module, ...]:
+        """The networks of the posterior."""
+        return self.base.networks
+
+    @property
+    def validation_rows(self) -> Tensor | None:
+        """Numbers by which rows are known again that chose something of the posterior."""
+        return getattr(self.base, "validation_rows", None)
+
+    def predict(self, x: Inputs, family: type[Any], *, keep_samples: bool = False) -> Any:
+        """The prediction of one batch."""
+        pred = self.base.predict(x, family, keep_samples=keep_samples)
+        shift, scale, noise = (values.to(pred.mean) for values in (self.shift, self.scale, self.noise))
+        return Gaussian(
+            shift + scale * pred.mean,
+            scale.square() * pred.epistemic_variance,
+            noise.expand_as(pred.mean),
+            prior_restored=pred.prior_restored,
+        )
+
+
+class StationaryRegressor(RegressorMixin, Deciding):
     """A neural network for tables that predicts a mean and a standard deviation, far from its data that of the prior.
 
     The parameters are those of ``StationaryClassifier``; rows are held out without strata. There may be one target or
@@ -33,9 +74,11 @@ class StationaryRegressor(RegressorMixin, Network):
         scaler_, target_scaler_: the ``StandardScaler`` of the inputs and that of the targets.
         n_iter_: number of epochs that training took; 1 where the method needs no training.
         loss_curve_: training loss of each epoch.
+        conformal_, detector_: what ``conformalize`` and ``fit_reject`` have found; ``fit`` removes both.
     """
 
-    _alpha = 0.01
+    _alpha, _measure = 0.01, "std"
+    family = Gaussian
     target_scaler_: StandardScaler
     target_ndim_: int
     noise_variance_: Array
@@ -48,6 +91,7 @@ class StationaryRegressor(RegressorMixin, Network):
         keep = weight > 0
         X, y, weight = X[keep], y[keep].reshape(keep.sum(), -1).astype(np.float64), weight[keep]
         self.target_scaler_ = StandardScaler().fit(y, sample_weight=weight)
+        self._trained_on(X)
         rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss="mse")
         pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
         noise = pred.aleatoric_variance.mean(0).cpu().numpy() * self.target_scaler_.scale_**2
@@ -59,15 +103,13 @@ class StationaryRegressor(RegressorMixin, Network):
 
     def predictive(self, X: Any) -> Gaussian:
         """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
-        pred = self._predictive(X, Gaussian)
-        mean, scale = (torch.as_tensor(a) for a in (self.target_scaler_.mean_, self.target_scaler_.scale_))
-        noise = torch.as_tensor(self.noise_variance_).expand_as(pred.mean)
-        return Gaussian(
-            mean + scale * pred.mean,
-            scale.square() * pred.epistemic_variance,
-            noise,
-            prior_restored=pred.prior_restored,
-        )
+        x = self.inputs(X)
+        return predict(self._in_units(), x, family=Gaussian, batch_size=ROWS).to("cpu")
+
+    def _in_units(self) -> PosteriorInUnits:
+        parts = (self.target_scaler_.mean_, self.target_scaler_.scale_, self.noise_variance_)
+        shift, scale, noise = (torch.as_tensor(part) for part in parts)
+        return PosteriorInUnits(self.posterior_, shift, scale, noise)
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included."""
@@ -78,6 +120,40 @@ class StationaryRegressor(RegressorMixin, Network):
     def uncertainty(self, X: Any) -> Array:
         """The epistemic standard deviation, in the shape of y: the uncertainty of the mean, without the noise."""
         return self._like_y(self.predictive(X).epistemic_variance.sqrt())
+
+    def conformalize(self, X: Any, y: Any, coverage: float = 0.9, score: str | None = None) -> "StationaryRegressor":
+        """Learn from held-out rows how wide intervals must be to hold the targets of new rows.
+
+        ``stationary.conformal`` has the guarantee and the scores. The next ``fit`` forgets it.
+
+        Args:
+            X: (n, d) rows like those to come, and not those of ``fit``; n is at least coverage / (1 - coverage).
+            y: (n,) or (n, m) their targets, as for ``fit``.
+            coverage: probability that the interval of a target of a new row like them holds it, in (0, 1).
+            score: "std", the default, whose intervals grow where the network does not know; "absolute", as wide
+                everywhere; or "quantile".
+
+        Returns:
+            The estimator itself.
+        """
+        x = self._held_out(X)
+        _, y = validate_data(self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True)
+        m = len(self.noise_variance_)
+        if y.ndim != self.target_ndim_ or y[:1].size != m:
+            wanted = "(n,)" if self.target_ndim_ == 1 else f"(n, {m})"
+            raise ValueError(f"y must have the shape {wanted} that it had in fit; got {y.shape}")
+        data = x, torch.tensor(y.reshape(len(y), m), dtype=torch.float64)
+        self.conformal_ = conformal(self._in_units(), data, coverage, score, family=Gaussian, batch_size=ROWS)
+        return self
+
+    def predict_interval(self, X: Any) -> Array:
+        """(n, 2) lower and upper ends, in the units of y, after ``conformalize``; (n, m, 2) where y has m columns.
+
+        The intervals that the network itself believes in, without a guarantee, are ``predictive(X).interval(0.9)``.
+        """
+        self._needs("conformal_", "conformalize(X_hold, y_hold)", "predict_interval")
+        lower, upper = self.conformal_.predict_interval(self.inputs(X), batch_size=ROWS)
+        return np.stack([self._like_y(lower.cpu()), self._like_y(upper.cpu())], -1)
 
     def _like_y(self, values: Tensor) -> Array:
         return (values[:, 0] if self.target_ndim_ == 1 else values).numpy()
