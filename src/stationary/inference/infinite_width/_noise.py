@@ -39,17 +39,17 @@ class Noise:
 
     Args:
         basis: the features psi.
-        mean: (M, m) the mean of V.
-        root: (m, M, M) the Cholesky factors of the precision of each output's V.
         level: (m,) n_0, the noise variance far from the data.
         variance: (m,) t^2, the prior variance of the log noise.
+        mean: (M, m) the mean of V.
+        root: (m, M, M) the Cholesky factors of the precision of each output's V.
     """
 
     basis: Basis
-    mean: Tensor
-    root: Tensor
     level: Tensor
     variance: Tensor
+    mean: Tensor
+    root: Tensor
 
     def __call__(self, u: Tensor) -> Tensor:
         """(n, m) the expected noise variance at the places u (n, d)."""
@@ -187,4 +187,4 @@ def fitted(basis: Basis, psi: Tensor, found: Residuals, level: Tensor, variance:
         precision = torch.stack(
             [(s[:, None] * psi).mT @ psi + eye / t2 for s, t2 in zip(share.mT, variance, strict=True)]
         )
-        return Noise(basis, scale * white.detach(), torch.linalg.cholesky(precision), level, variance)
+        return Noise(basis, level, variance, scale * white.detach(), torch.linalg.cholesky(precision))

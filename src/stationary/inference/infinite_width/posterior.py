@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stationary.inference.infinite_width.method import InfiniteWidth
 
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
-NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("mean", "root", "level", "variance")
+NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
 UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
 
 
@@ -346,7 +346,7 @@ class InfiniteWidthPosterior:
         }
         optional = {"noise": numbers.noise, "validation_rows": self.validation_rows}
         if (varying := numbers.input_noise) is not None:
-            optional |= {f"noise.{name}": getattr(varying.basis, name) for name in NOISE_BASIS}
+            optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
             optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
         if rows and self.rows is not None:
             optional |= {"z": self.rows.z, "y": self.rows.y, "weight": self.rows.weight}
@@ -393,7 +393,7 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     varying = None
     if "noise.mean" in tensors and noise is not None:
         basis, parts = ([tensors[f"noise.{name}"] for name in names] for names in (NOISE_BASIS, NOISE_PARTS))
-        varying = Noise(Basis(method.kernel, *basis), *parts)
+        varying = Noise(Basis(method.kernel, *basis), noise, *parts)
     numbers = Numbers(
         tensors["lengthscale"],
         variance if variance.ndim else float(variance),
