@@ -143,7 +143,7 @@ def test_total_aleatoric_and_epistemic_are_each_right(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_in_a_gap_the_function_is_unknown_and_the_noise_is_that_beside_it(seed):
-    """About 44 rows are on the near side, whose log variance is known up to sqrt(2 / 44); four times that is allowed."""
+    """About 44 rows are left of it, whose log variance is known up to sqrt(2 / 44); four times that is allowed."""
     pred = st.predict(posterior(*simulated(200, seed, gap=(-1.3, -0.5))), torch.tensor([[-1.7], [-0.9]]).double())
     beside, inside = pred.epistemic_variance[:, 0]
     assert inside > 9 * beside
