@@ -53,8 +53,9 @@ def test_interval_shows_mean_band_and_targets():
         plots.interval(x[:2], pred)
 
 
-def test_histograms_are_shares():
-    known, unknown = torch.zeros(10), torch.ones(1000)
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.1, 0.7)])  # float32 would leave 0.1 and 0.7 outside
+def test_histograms_are_shares(low, high):
+    known, unknown = torch.full((10,), low, dtype=torch.float64), torch.full((1000,), high, dtype=torch.float64)
     ax = plots.score_histograms(known, unknown, threshold=0.5)
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(2)
     assert ax.lines[0].get_xdata()[0] == 0.5

@@ -71,10 +71,12 @@ class Tempered(Protocol):
 
 
 @runtime_checkable
-class Tabular(Protocol):
+class TableModel(Protocol):
     """An estimator such as ``StationaryClassifier``: a posterior, and the way to its inputs from rows of a table."""
 
-    family: type[Predictive]
+    @property
+    def family(self) -> type[Predictive]:
+        """Kind of its predictions."""
 
     def inputs(self, X: Any) -> Tensor:
         """The inputs of ``posterior_``."""
@@ -100,7 +102,7 @@ class OODDetector:
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
     known: Tensor | None = None  # the scores of the inputs that it was fitted on, sorted
-    model: nn.Module | Posterior | Tabular
+    model: nn.Module | Posterior | TableModel
     score: str | Scorer
     batch_size: int | None
     method: Method | None
@@ -108,7 +110,7 @@ class OODDetector:
 
     def __init__(
         self,
-        model: nn.Module | Posterior | Tabular,
+        model: nn.Module | Posterior | TableModel,
         score: str | Scorer = "entropy",
         method: Method | None = None,
         *,
@@ -190,7 +192,7 @@ class OODDetector:
     def _scored(self, x: Inputs | Batches) -> tuple[Tensor, bool]:
         """(n,) the scores, and whether a spread that they measure is there at all."""
         model: Any = self.model
-        if isinstance(model, Tabular):
+        if isinstance(model, TableModel):
             x, model = model.inputs(x), model.posterior_  # type: ignore[attr-defined]
         if not isinstance(self.score, str):
             return self._called(self.score, model, x), True

@@ -99,7 +99,7 @@ def score_histograms(known: Tensor, unknown: Tensor, threshold: float | None = N
     ax = _axes(ax)
     parts = {"known": known.detach().double().cpu(), "unknown": unknown.detach().double().cpu()}
     both = torch.cat(list(parts.values()))
-    edges: Any = torch.linspace(float(both.min()), float(both.max()), 41).tolist()
+    edges: Any = torch.linspace(float(both.min()), float(both.max()), 41, dtype=torch.float64).tolist()
     for (name, scores), color in zip(parts.items(), (KNOWN, UNKNOWN), strict=True):
         share = torch.full((len(scores),), 1 / len(scores))
         ax.hist(scores.tolist(), edges, weights=share.tolist(), color=color, alpha=0.6, label=name)

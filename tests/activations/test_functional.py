@@ -412,7 +412,7 @@ def test_names_mean_what_they_say():
     assert torch.equal(st.activation("matern32")(x), st.matern(x, 1.5))
     assert torch.equal(st.activation("exponential")(x), st.exponential(x))
     assert torch.equal(st.activation("matern12")(x), st.matern(x, 0.5))
-    assert torch.equal(st.activation("siren")(x), torch.sin(30 * x))
+    assert torch.equal(st.activation("siren")(x.double()), torch.sin(30 * x.double()))
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -44,6 +44,16 @@ def test_reject_option(example, tmp_path):
     assert (tmp_path / "reject_option.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
+def test_three_piles(example, tmp_path):
+    found = rows(example("three_piles", "--draws", "5"))
+    wrong, outside = found["of known people automatic and wrong"], found["of known people outside"]
+    spread = 3 * (0.05 * 0.95 * (1 / 1000 + 1 / 6000) / 5) ** 0.5  # of the mean of five draws
+    assert wrong[0] < 0.05 + spread and abs(outside[0] - 0.05) < spread
+    assert found["of known people automatic"][0] > 0.6 and found["of people outside automatic"][0] < 0.02
+    assert all((tmp_path / f"three_piles-{name}.png").stat().st_size > 10_000 for name in ("scores", "risk", "piles"))
+
+
 def test_image_head(example, tmp_path):
     found = rows(example("image_head", "--seeds", "1"))
     softmax, matern = found["its own softmax"], found["Matérn-5/2 head"]
@@ -135,6 +145,7 @@ def test_agreement_is_of_words_and_of_numbers():
 
 
 def test_pictures_of_the_tutorials_come_from_examples():
-    pictures = {name for page in TUTORIALS for name in re.findall(r"\(images/(\w+)\.png\)", page.read_text())}
-    assert pictures and pictures <= set(EXAMPLES)
+    """A picture has the name of its example; where that draws several, a hyphen and a word follow."""
+    pictures = {name for page in TUTORIALS for name in re.findall(r"\(images/([\w-]+)\.png\)", page.read_text())}
+    assert pictures and {name.partition("-")[0] for name in pictures} <= set(EXAMPLES)
     assert all((ROOT / "docs" / "tutorials" / "images" / f"{name}.png").exists() for name in pictures)

@@ -59,6 +59,9 @@ def estimators() -> None:
     assert_type(classifier.fit(x, y), st.StationaryClassifier)
     assert_type(classifier.predict_proba(x), NDArray[Any])
     assert_type(classifier.predictive(x), st.Categorical)
+    assert_type(classifier.fit_reject(x + 1, accept=0.5), st.StationaryClassifier)
+    assert_type(classifier.conformalize(x + 1, y, coverage=0.5).predict_set(x), NDArray[Any])
+    assert_type(st.OODDetector(classifier).fit(x + 1).p_value(x), Tensor)
     assert_type(st.StationaryRegressor(max_iter=2).fit(x, x[:, 0]).predictive(x), st.Gaussian)
 
 

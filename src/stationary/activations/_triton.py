@@ -2,18 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
+from stationary.activations._launch import Elementwise
 from stationary.activations._recompute import bound_of
 
 if TYPE_CHECKING:
     from stationary.activations._cpu import MaternTwin
 
-BLOCK, WARPS = 1024, 4  # the fastest of eight choices on an H200: two 16-byte loads a thread
 BUMP = tl.constexpr(-2)  # as in _cpu
 TINY, LARGE = tl.constexpr(1.1754943508222875e-38), tl.constexpr(1e30)
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -22,22 +21,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 def launch(twin: "MaternTwin", x: Tensor, *grad: Tensor) -> Tensor:
     """sigma(x), or grad sigma'(x), laid out in memory like x."""
     kernel = backward if grad else forward
-    out = torch.empty_like(x)
-    inputs = [t if t.stride() == out.stride() else torch.empty_like(out).copy_(t) for t in (x, *grad)]
-    if out.numel():
-        with torch.cuda.device(x.device):
-            kernel[(triton.cdiv(out.numel(), BLOCK),)](
-                *inputs,
-                out,
-                out.numel(),
-                *twin.kernel_arguments,
-                POWER=twin.power,
-                HALF=x.element_size() == 2,
-                BOUND=bound_of(x),
-                BLOCK=BLOCK,
-                num_warps=WARPS,
-            )
-    return out
+    return kernel((x, *grad), twin.kernel_arguments, (twin.power, x.element_size() == 2, bound_of(x)))
 
 
 @triton.jit
@@ -46,8 +30,7 @@ def _log2(u, HALF: tl.constexpr):
     return libdevice.fast_log2f(u) if HALF else tl.log2(u)
 
 
-@triton.jit
-def forward(
+def _forward(
     x_ptr, y_ptr, size, offset, scale, p, decay, log2_peak, constant, rate, lowest,
     POWER: tl.constexpr, HALF: tl.constexpr, BOUND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -74,8 +57,7 @@ def forward(
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
-def backward(
+def _backward(
     x_ptr, grad_ptr, out_ptr, size, offset, scale, p, decay, log2_peak, constant, rate, lowest,
     POWER: tl.constexpr, HALF: tl.constexpr, BOUND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -101,3 +83,7 @@ def backward(
         slope = tl.where(x <= 0, 0.0, slope)
     slope = tl.where(slope > BOUND, BOUND, tl.where(slope < -BOUND, -BOUND, slope))
     tl.store(out_ptr + at, (grad * slope).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+forward = Elementwise(_forward, ["x_ptr", "y_ptr"])
+backward = Elementwise(_backward, ["x_ptr", "grad_ptr", "out_ptr"])

@@ -16,6 +16,7 @@ from torch.nn.functional import relu as relu
 
 from stationary._checks import check_finite, check_positive
 from stationary.activations._cpu import LARGE, LOG2_E, SMALL, MaternTwin
+from stationary.activations._periodic import EIGHTH, QUARTER, SINE, TRAPEZOID, TRIANGLE, PeriodicTwin
 from stationary.activations._recompute import bound_of, elementwise
 from stationary.theory import spectral
 from stationary.theory.spectral import Number, exp, log, sqrt
@@ -256,32 +257,42 @@ def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
     Where frequency x is beyond the largest finite number, x takes its place, here and in the other periodic
     activations: the value is then finite, though its phase means nothing.
     """
-    return _periodic(torch.sin, x, frequency)
+    return _periodic(torch.sin, x, frequency, SINE, 1.0)
 
 
 def cosine(x: Tensor, frequency: float = 1.0) -> Tensor:
     """cos(frequency x)."""
-    return _periodic(torch.cos, x, frequency)
+    return _periodic(torch.cos, x, frequency, SINE, 1.0, QUARTER)
 
 
 def sincos(x: Tensor, frequency: float = 1.0) -> Tensor:
     """sin(frequency x) + cos(frequency x): with Gaussian weights its kernel is exactly stationary for any bias."""
-    return _periodic(_sincos, x, frequency)
+    return _periodic(_sincos, x, frequency, SINE, math.sqrt(2), EIGHTH)
 
 
 def triangle_wave(x: Tensor, frequency: float = 1.0) -> Tensor:
     """A triangle wave whose fundamental is sqrt(2) sin(frequency x): piecewise linear, globally stationary."""
-    return _periodic(_triangle_wave, x, frequency)
+    return _periodic(_triangle_wave, x, frequency, TRIANGLE, math.pi**2 / math.sqrt(2))
 
 
 def periodic_relu(x: Tensor, frequency: float = 1.0) -> Tensor:
     """Two triangle waves a quarter period apart: the piecewise linear version of ``sincos``, with its fundamental."""
-    return _periodic(_periodic_relu, x, frequency)
+    return _periodic(_periodic_relu, x, frequency, TRAPEZOID, math.pi**2, EIGHTH)
 
 
-def _periodic(function: Callable[[Tensor], Tensor], x: Tensor, frequency: float) -> Tensor:
+def _periodic(
+    function: Callable[[Tensor], Tensor], x: Tensor, frequency: float, shape: int, amplitude: float, shift: float = 0.0
+) -> Tensor:
     check_finite("frequency", frequency)
-    return elementwise(lambda x, frequency: function(_phase(x, frequency)), x, frequency)
+    has_twin = x.dtype != torch.float64  # which has digits to spare
+    twin = partial(periodic_twin, shape, frequency, amplitude, shift) if has_twin else None
+    return elementwise(lambda x, frequency: function(_phase(x, frequency)), x, frequency, twin=twin)
+
+
+@lru_cache(maxsize=256)
+def periodic_twin(shape: int, frequency: float, amplitude: float, shift: float) -> PeriodicTwin:
+    """The faster and more accurate version of a periodic activation; its constants are kept."""
+    return PeriodicTwin(shape=shape, frequency=frequency, amplitude=amplitude, shift=shift)
 
 
 def _phase(x: Tensor, frequency: float) -> Tensor:

@@ -189,7 +189,7 @@ class Categorical(Predictive):
     def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
         """The prediction of independent Gaussian outputs with mean (n, c) and one variance for all classes (n,)."""
         spread = variance[:, None].expand_as(mean)
-        if mean.shape[-1] == 2:
+        if mean.shape[-1] == 2 and not mean.is_cuda:  # where it would wait for the GPU
             return cls.from_logistic(logistic.of_gaussian(mean[:, 1] - mean[:, 0], 2 * variance), mean, spread)
         expected = softmax.of_gaussian(mean, variance)
         log_probs = mean - expected.log_normalizer[:, None]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stationary._files import write_atomically
+from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, greedy, moments
 from stationary.inference.infinite_width._geometry import Geometry
@@ -136,9 +137,19 @@ class InfiniteWidthPosterior:
                 f"{family.__name__}: leave it out"
             )
         z = self._features(x)
+        waits = (
+            self.family is Bernoulli or self.numbers.input_noise is not None
+        )  # integrals and solves wait for the GPU
+        return self._replayed(z) if z.is_cuda and not waits else self._of_features(z)
+
+    def _of_features(self, z: Tensor) -> Any:
         u = self._place_of(z)
         noise = self.numbers.noise_at(u) if self.family is Gaussian else None
         return self._prediction(*self._moments(u), noise, z)
+
+    @cached_property
+    def _replayed(self) -> Replayed[Any]:
+        return Replayed(self._of_features)
 
     def _prediction(self, mean: Tensor, variance: Tensor, noise: Tensor | None, like: Tensor) -> Any:
         """The prediction of outputs with this mean, for classes without their prior mean, this variance and noise."""
@@ -204,7 +215,7 @@ class InfiniteWidthPosterior:
         return factor, torch.stack(inverses)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_inverses"}
+        return {name: value for name, value in vars(self).items() if name not in ("_inverses", "_replayed")}
 
     # More data
 
