@@ -139,20 +139,3 @@ def test_the_noise_is_bounded_and_keeps_its_slope():
 def test_it_starts_with_the_variance_of_standardised_targets():
     model = st.MeanAndNoise(st.MLP(3, 4, hidden=(10,)))
     torch.testing.assert_close(model(X.float())[1], torch.ones(9, 2), rtol=0, atol=3e-6)
-
-
-# A simulation
-
-
-def function(x):
-    return torch.sin(2 * x)
-
-
-def noise_std(x):
-    return 0.1 + 0.4 * torch.sigmoid(4 * x)
-
-
-def simulated(n, seed):
-    generator = torch.Generator().manual_seed(seed)
-    x = 4 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 2
-    return x, function(x) + noise_std(x) * torch.randn(n, 1, generator=generator, dtype=torch.float64)
