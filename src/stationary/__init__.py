@@ -66,6 +66,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.inference import fit_folds as fit_folds
     from stationary.inference import predict as predict
     from stationary.nn import MLP as MLP
+    from stationary.nn import MeanAndNoise as MeanAndNoise
     from stationary.nn import StationaryHead as StationaryHead
     from stationary.nn import replace_head as replace_head
     from stationary.nn.init import init_stationary_ as init_stationary_
@@ -77,6 +78,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.predictive import Gaussian as Gaussian
     from stationary.theory.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
     from stationary.training import Training as Training
+    from stationary.training import beta_nll as beta_nll
     from stationary.training import train as train
 
 __version__ = "0.1.0"
@@ -137,6 +139,7 @@ _WHERE = {  # in which module each public name is
     "fit_folds": "inference",
     "predict": "inference",
     "MLP": "nn",
+    "MeanAndNoise": "nn",
     "StationaryHead": "nn",
     "replace_head": "nn",
     "init_stationary_": "nn.init",
@@ -148,6 +151,7 @@ _WHERE = {  # in which module each public name is
     "Gaussian": "predictive",
     "monte_carlo_kernel": "theory.monte_carlo",
     "Training": "training",
+    "beta_nll": "training",
     "train": "training",
 }
 __all__ = [name for name, room in _WHERE.items() if room != "estimators"]  # import * must not need scikit-learn

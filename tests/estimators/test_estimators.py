@@ -51,7 +51,11 @@ WIDE = {"hidden_layer_sizes": (), "method": st.InfiniteWidth(n_inducing=40)}
 
 @parametrize_with_checks(
     [estimator(hidden_layer_sizes=(16,), max_iter=30) for estimator in BOTH]
-    + [estimator(**WIDE) for estimator in BOTH],
+    + [estimator(**WIDE) for estimator in BOTH]
+    + [
+        StationaryRegressor(noise="input", **settings)
+        for settings in ({"hidden_layer_sizes": (16,), "max_iter": 30}, WIDE)
+    ],
     expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
 )
 def test_scikit_learn(estimator, check):

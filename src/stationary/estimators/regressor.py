@@ -1,6 +1,6 @@
 """The regressor: a mean with a standard deviation, in the units of the targets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.estimators._decisions import Deciding
 from stationary.estimators._network import ROWS, Array
-from stationary.inference import Posterior, predict
+from stationary.inference import InfiniteWidth, Laplace, Method, Posterior, predict
+from stationary.nn import MeanAndNoise
 from stationary.nn.running import Inputs
 from stationary.predictive import Gaussian
 
@@ -30,13 +31,13 @@ class PosteriorInUnits:
     Args:
         base: the posterior.
         shift, scale: (m,) mean and standard deviation by which the targets were standardised.
-        noise: (m,) noise variances, in the units of y squared.
+        noise: (m,) noise variances, in the units of y squared; None where the posterior has its own for each input.
     """
 
     base: Posterior
     shift: Tensor
     scale: Tensor
-    noise: Tensor
+    noise: Tensor | None
 
     @property
     def networks(self) -> tuple[nn.Module, ...]:
@@ -51,11 +52,12 @@ class PosteriorInUnits:
     def predict(self, x: Inputs, family: type[Any], *, keep_samples: bool = False) -> Any:
         """The prediction of one batch."""
         pred = self.base.predict(x, family, keep_samples=keep_samples)
-        shift, scale, noise = (values.to(pred.mean) for values in (self.shift, self.scale, self.noise))
+        shift, scale = self.shift.to(pred.mean), self.scale.to(pred.mean)
+        own = scale.square() * pred.aleatoric_variance.clamp(min=FLOOR)
         return Gaussian(
             shift + scale * pred.mean,
             scale.square() * pred.epistemic_variance,
-            noise.expand_as(pred.mean),
+            own if self.noise is None else self.noise.to(pred.mean).expand_as(pred.mean),
             prior_restored=pred.prior_restored,
         )
 
@@ -63,13 +65,21 @@ class PosteriorInUnits:
 class StationaryRegressor(RegressorMixin, Deciding):
     """A neural network for tables that predicts a mean and a standard deviation, far from its data that of the prior.
 
-    The parameters are those of ``StationaryClassifier``; rows are held out without strata. There may be one target or
-    several, which one network predicts together.
+    The parameters are those of ``StationaryClassifier`` and ``noise``; rows are held out without strata. There may be
+    one target or several, which one network predicts together.
+
+    Args:
+        noise: "constant", the same noise variance for all rows; or "input", one that depends on the input, for a table
+            whose targets scatter more in some places than in others. With infinite width the residuals show it
+            (``InfiniteWidth(noise="input")``); a finite network has two outputs for each target, mean and log variance
+            (``MeanAndNoise``), and minimises the loss ``beta_nll``. ``Laplace()`` has constant noise alone. Far from
+            the data the noise of infinite width is the constant one, that of a finite network the one of its bias.
 
     Attributes:
         n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
-        noise_variance_: (m,) noise variance of the targets, in their units squared: the mean squared error on the
-            held-out rows, or without early_stopping on all rows, which is too small where the network overfits.
+        noise_variance_: (m,) noise variance of the targets, in their units squared: the one that the method knows, or
+            the mean squared error on the held-out rows, or without early_stopping on all rows, which is too small where
+            the network overfits. With noise="input" it is the mean over these rows.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs and targets.
         scaler_, target_scaler_: the ``StandardScaler`` of the inputs and that of the targets.
         n_iter_: number of epochs that training took; 1 where the method needs no training.
@@ -83,6 +93,45 @@ class StationaryRegressor(RegressorMixin, Deciding):
     target_ndim_: int
     noise_variance_: Array
 
+    def __init__(
+        self,
+        hidden_layer_sizes: int | tuple[int, ...] | None = None,
+        activation: str | nn.Module = "matern52",
+        *,
+        noise: str = "constant",
+        dropout: float = 0.2,
+        method: Method | None = None,
+        restore_prior: bool | None = None,
+        alpha: float | None = None,
+        batch_size: int | None = 64,
+        learning_rate_init: float = 3e-3,
+        max_iter: int = 200,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 30,
+        random_state: int | np.random.RandomState | None = None,
+        device: str | torch.device | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(  # scikit-learn reads the parameters from this signature, so all are named again
+            hidden_layer_sizes,
+            activation,
+            dropout=dropout,
+            method=method,
+            restore_prior=restore_prior,
+            alpha=alpha,
+            batch_size=batch_size,
+            learning_rate_init=learning_rate_init,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.noise = noise
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryRegressor":
         """Train on X (n, d) and targets y, (n,) or (n, m); sample_weight (n,) weighs the loss of each row."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
@@ -92,9 +141,10 @@ class StationaryRegressor(RegressorMixin, Deciding):
         X, y, weight = X[keep], y[keep].reshape(keep.sum(), -1).astype(np.float64), weight[keep]
         self.target_scaler_ = StandardScaler().fit(y, sample_weight=weight)
         self._trained_on(X)
-        rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss="mse")
+        loss = "beta_nll" if self._learns_noise() else "mse"
+        rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss=loss)
         pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
-        noise = pred.aleatoric_variance.mean(0).cpu().numpy() * self.target_scaler_.scale_**2
+        noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
         if not noise.any():  # the method knows of none
             residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
             noise = np.average(residuals**2, 0, weight[rows])
@@ -109,7 +159,35 @@ class StationaryRegressor(RegressorMixin, Deciding):
     def _in_units(self) -> PosteriorInUnits:
         parts = (self.target_scaler_.mean_, self.target_scaler_.scale_, self.noise_variance_)
         shift, scale, noise = (torch.as_tensor(part) for part in parts)
-        return PosteriorInUnits(self.posterior_, shift, scale, noise)
+        varying = getattr(getattr(self.posterior_, "numbers", None), "input_noise", None)  # of infinite width
+        by_input = varying is not None or isinstance(self.posterior_.networks[0], MeanAndNoise)
+        return PosteriorInUnits(self.posterior_, shift, scale, None if by_input else noise)
+
+    def _learns_noise(self) -> bool:
+        """Whether a finite network has outputs for its noise; infinite width has other means."""
+        infinite = isinstance(self.method, InfiniteWidth) or (self.method is None and not self._layers())
+        return self.noise == "input" and not infinite
+
+    def _build(self, n_outputs: int) -> nn.Module:
+        if not self._learns_noise():
+            return super()._build(n_outputs)
+        return MeanAndNoise(super()._build(2 * n_outputs))
+
+    def _method(self, random: np.random.RandomState) -> Method:
+        method = super()._method(random)
+        return replace(method, noise="input") if self.noise == "input" and isinstance(method, InfiniteWidth) else method
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.noise not in ("constant", "input"):
+            raise ValueError(f"noise must be 'constant' or 'input', got {self.noise!r}")
+        if self.noise == "input" and isinstance(self.method, Laplace):
+            raise ValueError(
+                f"method must be one that lets the noise depend on the input for noise='input', such as None or "
+                f"Ensemble(5); got {self.method!r}: choose another, or noise='constant'"
+            )
+        if self.noise == "input" and isinstance(getattr(self.method, "noise", None), int | float):
+            raise ValueError(f"method must leave its noise out for noise='input', got {self.method!r}")
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,16 @@ from torch.utils._pytree import tree_map
 from stationary._extras import has_triton
 from stationary.inference.base import run
 from stationary.nn.masks import Draw, active_dropouts, is_active, masked
+from stationary.nn.mean_and_noise import MeanAndNoise, bounded, split
 from stationary.nn.running import Inputs, modules_of
 from stationary.predictive import Members
+
+
+class Linear(NamedTuple):
+    """A linear layer: weight (c, hidden) and bias (c,)."""
+
+    weight: Tensor
+    bias: Tensor
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Readout:
     bias: Tensor  # (c,)
     drop: float  # probability of dropping a feature
     members: Members  # the outputs without dropout, as a single member
+    log_noise: Linear | None = None  # for the log variances of MeanAndNoise, whose means are the outputs
 
     @property
     def fusible(self) -> bool:
@@ -49,9 +58,42 @@ class Readout:
             covariance = covariance + torch.diag_embed(self.members.prior[0])
         return self.members.outputs[0], covariance
 
+    def noise(self) -> Tensor:
+        """(n, c), the mean over all masks of the noise variance without that of the masks; 0 where there is none.
+
+        The units are dropped independently, so the mean of exp(b + sum_k a_k z_k / (1 - p)), a_k = w_k phi_k, is the
+        product exp(b) prod_k (p + (1 - p) exp(a_k / (1 - p))). It is exact but for the upper bound of the noise, which
+        holds for the mean, not for each mask.
+        """
+        if self.log_noise is None:
+            return torch.zeros_like(self.members.outputs[0])
+        weight, bias = self.log_noise
+        keep = 1 - self.drop
+        logs = [
+            torch.log1p(keep * torch.expm1(self.features * (row / keep))).sum(-1) + b
+            for row, b in zip(weight, bias, strict=True)
+        ]
+        return (bounded(torch.stack(logs, -1)) - self._masks()).clamp(min=0)
+
+    def _masks(self) -> Tensor:
+        """(n, c), the variance of the outputs over all masks: training meets it as noise, and learns it as such."""
+        return dropout_variance(self.features, self.weight, self.drop)
+
+    def whole(self) -> Linear:
+        """The layer as it is in the network, with the rows of the log variances."""
+        own = Linear(self.weight, self.bias)
+        return own if self.log_noise is None else Linear(*map(torch.cat, zip(own, self.log_noise, strict=True)))
+
+    def sampled(self, outputs: Tensor) -> Members:
+        """Outputs (s, n, ...) of the whole layer as members, their noise without the variance over the masks."""
+        if self.log_noise is None:
+            return Members(outputs, self.members.prior)
+        mean, noise = split(outputs)
+        return Members(mean, self.members.prior, noise - self._masks())
+
     def variance(self) -> Tensor:
         """(n, c), the diagonal of the covariance."""
-        variance = dropout_variance(self.features, self.weight, self.drop)
+        variance = self._masks()
         return variance if self.members.prior is None else variance + self.members.prior[0]
 
 
@@ -69,6 +111,9 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
         last_layer: whether only the last dropout counts; the others are off then.
         restore_prior: whether to add the restored prior, as for the methods.
     """
+    if isinstance(model, MeanAndNoise):
+        whole = find_readout(model.network, x, last_layer=last_layer, restore_prior=restore_prior)
+        return None if whole is None else _halved(whole)
     modules = modules_of(model)
     called: list[tuple[_DropoutNd, Tensor]] = []
     readers: list[tuple[nn.Linear, Tensor, Tensor]] = []
@@ -117,6 +162,13 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
     weight = readers[0][0].weight
     bias = readers[0][0].bias if readers[0][0].bias is not None else weight.new_zeros(len(weight))
     return Readout(features, weight, bias, dropout.p, members)
+
+
+def _halved(whole: Readout) -> Readout:
+    """The readout of the means, beside that of the log variances."""
+    outputs, noise = split(whole.members.outputs)
+    means, log_noise = map(Linear, whole.weight.chunk(2), whole.bias.chunk(2))
+    return Readout(whole.features, *means, whole.drop, Members(outputs, whole.members.prior, noise), log_noise)
 
 
 class Replay:

@@ -92,7 +92,7 @@ def run(model: nn.Module, x: Inputs, restore_prior: bool | None) -> Members:
     """One pass of a network in its present mode, as a posterior of one member: its outputs, restored prior and noise.
 
     A network returns a tensor (n, c), an object with such a tensor as ``logits`` (Hugging Face), or for regression a
-    pair of tensors: the mean and the noise variance.
+    pair of tensors: the mean and the noise variance (``MeanAndNoise``).
 
     Args:
         model: the network.

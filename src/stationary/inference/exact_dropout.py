@@ -24,7 +24,7 @@ class ExactDropout(Method):
     The mean and the covariance of the outputs are exact, and a regression needs nothing else. For two classes the
     probability, the entropies and the mutual information are exact as well, up to the tolerance in one-dimensional
     integrals (``stationary.theory.logistic``). For more classes the outputs are taken as Gaussian with the exact
-    moments.
+    moments. The noise of a regression that depends on the input (``MeanAndNoise``) is its exact mean over all masks.
 
     Args:
         approximate: whether to take the outputs as Gaussian for two classes too. It costs about as much.
@@ -87,7 +87,7 @@ class ExactDropoutPosterior:
             restored = readout.members.prior is not None
             if family is Gaussian:  # needs no covariance
                 mean = readout.members.outputs[0]
-                return Gaussian(mean, readout.variance(), torch.zeros_like(mean), prior_restored=restored)  # type: ignore[return-value]
+                return Gaussian(mean, readout.variance(), readout.noise(), prior_restored=restored)  # type: ignore[return-value]
             return family.from_moments(*readout.moments(), prior_restored=restored)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from stationary.inference._readout import dropout_variance
 from stationary.inference.infinite_width import InfiniteWidthPosterior
 from stationary.inference.infinite_width.export import predictor
+from stationary.nn.mean_and_noise import MeanAndNoise
 from stationary.nn.restored_prior import Head, only_head, prior_of
 
 
@@ -27,13 +28,23 @@ def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
     if isinstance(model, InfiniteWidthPosterior):
         return predictor(model)
     only_head(model)
-    model = deepcopy(model).eval()
+    noisy = isinstance(model, MeanAndNoise)
+    model = deepcopy(model.network if isinstance(model, MeanAndNoise) else model).eval()
     head: Any = only_head(model)
+    if noisy:
+        head.output = _first_half(head.output)
     name = next(name for name, module in model.named_modules() if module is head)
     if not name:
         return MomentHead(head)
     model.set_submodule(name, MomentHead(head))
     return model
+
+
+def _first_half(linear: nn.Linear) -> nn.Linear:
+    """The rows of a linear layer that give the means."""
+    rows = nn.Linear(linear.in_features, linear.out_features // 2, linear.bias is not None).to(linear.weight)
+    rows.load_state_dict({name: value[: rows.out_features] for name, value in linear.state_dict().items()})
+    return rows
 
 
 class MomentHead(nn.Module):

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stationary._extras import extra
 from stationary.inference.base import Method, Networks, only_network, run
+from stationary.nn.mean_and_noise import MeanAndNoise
 from stationary.nn.running import Inputs, batches, device_of, evaluating
 from stationary.predictive import P
 from stationary.training import Data
@@ -46,6 +47,11 @@ class Laplace(Method):
             raise ValueError(
                 "sample_weight must be None for Laplace, whose curvature counts all rows alike; use ExactDropout, "
                 "MCDropout, Ensemble or SWAG"
+            )
+        if isinstance(network, MeanAndNoise):
+            raise ValueError(
+                "network must give its outputs alone for Laplace, which takes the noise as constant; got MeanAndNoise: "
+                "leave it out, or use ExactDropout, MCDropout, Ensemble or SWAG"
             )
         with extra("laplace"):
             import laplace  # noqa: F401

@@ -86,8 +86,8 @@ class MCDropoutPosterior:
 
 def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
     """All samples of the last layer as matrix products, in chunks that fit the cache."""
-    features, weight = readout.features, readout.weight / (1 - readout.drop)
-    (n, hidden), c = features.shape, len(weight)
+    features, (weight, bias) = readout.features, readout.whole()
+    weight, (n, hidden), c = weight / (1 - readout.drop), features.shape, len(weight)
     generator = torch.Generator(features.device).manual_seed(method.seed)
     columns = features.T.contiguous()
     work = n * c if method.shared_masks else n * max(c, hidden)
@@ -100,7 +100,7 @@ def sample_readout(readout: Readout, method: MCDropout) -> Iterator[Members]:
         else:
             keep = keep_mask((s, hidden, n), readout.drop, generator, weight.dtype)
             outputs = weight.expand(s, c, hidden) @ (columns * keep)
-        yield Members((outputs + readout.bias[:, None]).mT, readout.members.prior)
+        yield readout.sampled((outputs + bias[:, None]).mT)
 
 
 def has_kernel(readout: Readout) -> bool:

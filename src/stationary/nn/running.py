@@ -59,8 +59,8 @@ def outputs_of(result: Any) -> Tensor:
     if not isinstance(outputs, Tensor) or outputs.ndim != 2:
         got = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
-            f"model must return outputs of shape (n, c), an object with them as .logits, or, for predictions only, a "
-            f"pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c)"
+            f"model must return outputs of shape (n, c), an object with them as .logits, or, for predictions and "
+            f"loss='beta_nll', a pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c)"
         )
     return outputs
 

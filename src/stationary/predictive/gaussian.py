@@ -131,7 +131,8 @@ class Gaussian(Predictive):
             if keep_samples:
                 samples.append(z)
         kept = torch.cat(samples) if keep_samples else None
-        return cls(means.mean(), means.variance(), noises.mean()[0], kept, prior_restored=restored)
+        noise = noises.mean()[0].clamp(min=0)  # a network's noise may be less than what its masks add to it
+        return cls(means.mean(), means.variance(), noise, kept, prior_restored=restored)
 
     @classmethod
     def from_moments(cls, mean: Tensor, covariance: Tensor, *, prior_restored: bool = False) -> "Gaussian":

@@ -3,12 +3,14 @@
 import copy
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
 
 from stationary.nn.masks import Noise, Random, apply_mask, drawn
 from stationary.training._members import Losses, Named, Trainees, within
@@ -134,12 +136,13 @@ class Replayed:
             from stationary.training._stacked_triton import cross_entropy
 
             return cross_entropy(outputs, y) * weight
-        return self.base.of_outputs(outputs.flatten(0, 1), y.flatten(0, 1)).view_as(weight) * weight
+        outputs, y = tree_map(lambda part: part.flatten(0, 1), (outputs, y))
+        return self.base.of_outputs(outputs, y).view_as(weight) * weight
 
     def _own_losses(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
         return functional_call(self.base, (within(parameters), within(buffers)), (x, y))
 
-    def _outputs(self, parameters: Named, buffers: Named, x: Tensor) -> Tensor:
+    def _outputs(self, parameters: Named, buffers: Named, x: Tensor) -> Any:
         with self.base.autocast(x.device):
             return functional_call(self.base.model, (parameters, buffers), (x,))
 

@@ -149,7 +149,16 @@ def check_outputs(members: Trainees, x: Any, y: Tensor) -> None:
     if loss == "own":
         return
     with evaluating(members.models[0]), seeded(0, members.device):
-        outputs = outputs_of(call(members.models[0], x))
+        result = call(members.models[0], x)
+    if loss == "beta_nll":
+        if not isinstance(result, tuple) or len(result) != 2 or not all(isinstance(part, Tensor) for part in result):
+            raise ValueError(
+                f"build must make networks that return a pair, mean and noise variance, for loss='beta_nll'; got "
+                f"{type(result).__name__}: wrap a network of {2 * y.shape[1]} outputs, two for each target, in "
+                "stationary.MeanAndNoise"
+            )
+        result, _ = result
+    outputs = outputs_of(result)
     classes = loss == "cross_entropy"
     width = int(y.max()) + 1 if classes else y.shape[1]
     if outputs.shape[1] < width or (outputs.shape[1] > width and not classes):

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from stationary.nn.masks import Random, active_dropouts, draw_shape, drawn, masked, noises
 from stationary.nn.running import Inputs, call, outputs_of
 from stationary.training.config import Training
-from stationary.training.data import Rows
+from stationary.training.data import REAL, Rows
+from stationary.training.losses import beta_nll
 
 Named: TypeAlias = dict[str, Tensor]
 
@@ -24,22 +25,26 @@ class Losses(nn.Module):
 
     Args:
         model: the network.
-        training: the configuration, which names the loss, its label smoothing and the precision.
+        training: the configuration, which names the loss, its label smoothing or beta, and the precision.
     """
 
     def __init__(self, model: nn.Module, training: Training) -> None:
         super().__init__()
         self.model, self.loss, self.precision = model, training.loss, training.precision
-        self.smoothing = training.label_smoothing
+        self.smoothing, self.beta = training.label_smoothing, training.beta
 
     def forward(self, x: Inputs, y: Tensor) -> Tensor:
         with self.autocast(y.device):
             if self.loss == "own":
                 return self.model.losses(x, y)  # type: ignore[operator]
-            outputs = outputs_of(call(self.model, x))
-        return self.of_outputs(outputs, y)
+            outputs = call(self.model, x)
+        return self.of_outputs(outputs if self.loss == "beta_nll" else outputs_of(outputs), y)
 
-    def of_outputs(self, outputs: Tensor, y: Tensor) -> Tensor:
+    def of_outputs(self, outputs: Any, y: Tensor) -> Tensor:
+        """The losses (n,) of outputs (n, c), for "beta_nll" of a pair of mean and noise variance."""
+        if self.loss == "beta_nll":
+            mean, variance = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in outputs)
+            return beta_nll(mean, variance, y, self.beta if self.training else 0.0).mean(-1)
         if self.loss == "cross_entropy":
             logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
             return F.cross_entropy(logits, y, reduction="none", label_smoothing=self.smoothing)
@@ -154,7 +159,7 @@ class Trainees:
 
     def _targets(self, x: Tensor) -> Tensor:
         """Zeros that can stand for the targets of x in a trial pass."""
-        if self.losses.loss == "mse":
+        if self.losses.loss in REAL:
             return x.new_zeros(1, 1)
         return torch.zeros(len(x), dtype=torch.long, device=x.device)
 
@@ -179,6 +184,7 @@ class Trainees:
             model.train(training)
             for module in (*active_dropouts(model).values(), *noises(model)):
                 module.eval()  # its masks or numbers are given by hooks
+        self.losses.training = training
         for module in self.still:
             module.training = False  # not eval(), which would take its parts along, such as a new head
 

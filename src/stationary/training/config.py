@@ -26,8 +26,9 @@ class Training:
     """How a network is trained.
 
     Args:
-        loss: loss to minimise: "cross_entropy", with class indices as targets; "mse", the mean squared error; or "own",
-            which calls the network's own method ``losses(x, y)``, which returns the (n,) losses of a batch.
+        loss: loss to minimise: "cross_entropy", with class indices as targets; "mse", the mean squared error;
+            "beta_nll", for a network that returns mean and noise variance (``MeanAndNoise``); or "own", which calls the
+            network's own method ``losses(x, y)``, which returns the (n,) losses of a batch.
         epochs: largest number of passes over the data; ``patience`` may end the training earlier.
         batch_size: number of rows in a step, or None for all; the last batch of an epoch may be smaller.
         optimizer: "adam", "adamw" or "sgd".
@@ -39,6 +40,8 @@ class Training:
         groups: groups of parameters with a learning rate and a weight decay of their own; a parameter belongs to the
             first group whose prefix its name has.
         label_smoothing: share of each target's probability that is spread evenly over all classes, in [0, 1).
+        beta: exponent of the weight in "beta_nll" (``stationary.beta_nll``), in [0, 1]. Validation rows are judged by
+            the likelihood itself, as with 0: weights that depend on the prediction would favour small variances.
         schedule: schedule of the learning rate: "steps" divides it by 10 at the milestones; "one_cycle" raises it from
             a small value to ``learning_rate`` and lowers it to almost 0 (Smith and Topin, 2018).
         milestones: numbers of epochs after which the schedule "steps" divides the learning rate by 10.
@@ -61,6 +64,7 @@ class Training:
     weight_decay: float = 0.0
     groups: tuple[Group, ...] = ()
     label_smoothing: float = 0.0
+    beta: float = 0.5
     schedule: str = "steps"
     milestones: tuple[int, ...] = ()
     warm_up: float = 0.25
@@ -73,7 +77,10 @@ class Training:
         check_finite("learning_rate", self.learning_rate, "0.001 is usual for Adam, 0.1 for SGD")
         steps, momentum_sgd = self.milestones, self.optimizer == "sgd" and self.momentum > 0
         rules = {
-            "loss": (self.loss in ("cross_entropy", "mse", "own"), "'cross_entropy', 'mse' or 'own'"),
+            "loss": (
+                self.loss in ("cross_entropy", "mse", "beta_nll", "own"),
+                "'cross_entropy', 'mse', 'beta_nll' or 'own'",
+            ),
             "epochs": (is_count(self.epochs), "a positive integer"),
             "batch_size": (
                 self.batch_size is None or is_count(self.batch_size),
@@ -88,6 +95,7 @@ class Training:
                 "a tuple of Group",
             ),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
+            "beta": (0 <= self.beta <= 1, "in [0, 1]"),
             "schedule": (self.schedule in ("steps", "one_cycle"), "'steps' or 'one_cycle'"),
             "warm_up": (0 < self.warm_up < 1, "in (0, 1)"),
             "milestones": (isinstance(steps, tuple) and all(map(is_count, steps)), "a tuple such as (150, 225)"),

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from stationary.nn.running import Inputs, batches
 
+REAL = ("mse", "beta_nll")  # losses of real targets
 Pair: TypeAlias = tuple[Tensor, Tensor]
 Data: TypeAlias = Pair | Iterable[Any]  # (x, y), or batches of (x, y) such as those of a DataLoader
 
@@ -135,9 +136,9 @@ def checked_targets(y: Tensor, loss: str, name: str = "") -> Tensor:
             f"{name}y must be class indices (n,), integers, for loss='cross_entropy'; got {tuple(y.shape)} {y.dtype}: "
             "use y.long(), or loss='mse' for real targets"
         )
-    if loss == "mse" and (y.ndim != 2 or not y.is_floating_point()):
+    if loss in REAL and (y.ndim != 2 or not y.is_floating_point()):
         raise ValueError(
-            f"{name}y must be real targets (n, m) for loss='mse'; got {tuple(y.shape)} {y.dtype}: use y.float() and, "
-            "for a single target, y[:, None]"
+            f"{name}y must be real targets (n, m) for loss={loss!r}; got {tuple(y.shape)} {y.dtype}: use y.float() "
+            "and, for a single target, y[:, None]"
         )
     return y.long() if loss == "cross_entropy" else y

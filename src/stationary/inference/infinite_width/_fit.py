@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from stationary.inference.infinite_width import _classes, _search, _values
+from stationary.inference.infinite_width import _classes, _noise, _search, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._outputs import classes_nlpd
@@ -147,7 +147,7 @@ class Fit:
         per_column = not self.trunk if method.per_column is None else method.per_column
         say = _printed if method.verbose else _quiet
         if family is Gaussian:
-            return self._numbers_of_values(rows, some, u, inducing, validation, per_column, say)
+            return self._numbers_of_values(rows, some, geometry, u, inducing, validation, per_column, say)
         offset = self._offset(rows, n_outputs, family)
         if None not in (method.lengthscale, method.variance, method.temperature):
             return Numbers(
@@ -192,6 +192,7 @@ class Fit:
         self,
         rows: Rows,
         some: Rows,
+        geometry: Geometry,
         u: Tensor,
         inducing: Tensor,
         validation: tuple[Tensor, Tensor] | None,
@@ -203,29 +204,47 @@ class Fit:
         spread = self.total(rows.weight @ (rows.y - mean).square()) / self._sum(rows.weight)
         spread = torch.where(spread > 0, spread, 1.0)
         variance = None if method.variance is None else method.variance * spread
-        noise = None if method.noise is None else method.noise * spread
+        noise = method.noise * spread if isinstance(method.noise, int | float) else None
         if method.lengthscale is not None and variance is not None and noise is not None:
             return Numbers(_number(method.lengthscale, u), variance, 1.0, mean, noise)
         start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
         if per_column and u.shape[1] > 1 and method.lengthscale is None:
             start = start.expand(u.shape[1]).clone()
-        few, known = None, (u, some.y - mean, some.weight)
+        few, seen = None, (u, some.y - mean, some.weight)
         if validation is not None:
             validation = validation[0], validation[1] - mean
             few = inducing[:: -(-len(inducing) // VALUES_INDUCING)]
         else:
             chosen = _subset(len(u), EVIDENCE_ROWS, method.seed + 2, False).to(u.device)
-            known = u[chosen], known[1][chosen], known[2][chosen]
+            seen = u[chosen], seen[1][chosen], seen[2][chosen]
         found = _values.choose(
             method.kernel,
             few,
-            known,
+            seen,
             validation,
             start,
             (method.lengthscale, variance, noise),
             verbose=say,
         )
-        return Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
+        numbers = Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
+        if method.noise != "input":
+            return numbers
+        shown, known = (u, some.y - mean, some.weight), validation is None or not self.trunk
+        if validation is not None and self.trunk:  # whose own rows have smaller residuals than new ones
+            shown = *validation, torch.ones(len(validation[0])).to(u)
+        found, varying = _noise.learn(
+            method.kernel,
+            inducing,
+            (geometry(rows.z), rows.y - mean, rows.weight),
+            shown,
+            _subset(len(shown[0]), EVIDENCE_ROWS, method.seed + 2, False).to(u.device),
+            found,
+            start,
+            (method.lengthscale, variance),
+            known=known,
+            memory=method.memory,
+        )
+        return replace(numbers, lengthscale=found.lengthscale, variance=found.variance, input_noise=varying)
 
 
 def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any], Tensor, int]:

@@ -13,7 +13,7 @@ validation rows. The collapsed bound of Titsias (2009) takes many rows, and what
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +52,14 @@ def solve(passes: Passes, y: Tensor, weight: Tensor, variance: Tensor, noise: Te
         passes: the features of the rows.
         y: (n, m) targets, whose prior mean is 0.
         weight: (n,) weights of the rows: a row of weight 2 counts as two.
-        variance, noise: (m,) prior variances and noise variances.
+        variance: (m,) prior variances.
+        noise: (m,) noise variances, or (n, m) one for each row.
         total: sum over the machines.
     """
     size, m = passes.basis.size, y.shape[1]
     outer, products = y.new_zeros(m, size, size), y.new_zeros(m, size, 1)
     for rows, phi in passes:
-        for k, share in enumerate(_shares(phi, weight[rows], variance, noise)):
+        for k, share in enumerate(_shares(phi, weight[rows], variance, noise.expand_as(y)[rows])):
             weighted = share[:, None] * phi
             outer[k] += weighted.mT @ phi
             products[k] += weighted.mT @ y[rows, k : k + 1]
@@ -69,7 +70,7 @@ def solve(passes: Passes, y: Tensor, weight: Tensor, variance: Tensor, noise: Te
 def _shares(phi: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """(m, n) what each row counts: its weight over the variance that W does not explain."""
     left = F.threshold(unseen(phi), ROUNDING, 0.0)
-    return weight / (noise[:, None] + variance[:, None] * left)
+    return weight / ((noise.mT if noise.ndim == 2 else noise[:, None]) + variance[:, None] * left)
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,11 @@ def log_evidence(similarity: Tensor, y: Tensor, weight: Tensor, variance: Tensor
 
     Args:
         similarity: (n, n) the kernel of unit variance between the rows.
-        y, weight, variance, noise: as for ``collapsed_bound``; a row of weight 2 has half the noise.
+        y, weight, variance: as for ``collapsed_bound``; a row of weight 2 has half the noise.
+        noise: (m,) noise variances, or (n, m) one for each row.
     """
     outputs = []
-    for of_output, s2, n in zip(y.mT, variance, noise, strict=True):
+    for of_output, s2, n in zip(y.mT, variance, noise.mT if noise.ndim == 2 else noise, strict=True):
         root = torch.linalg.cholesky(s2 * similarity + torch.diag(n / weight))
         inner = torch.linalg.solve_triangular(root, of_output[:, None], upper=False)
         log_det = 2 * root.diagonal().log().sum() + ((weight - 1) * n.log() + weight.log()).sum()
@@ -139,11 +141,14 @@ def choose(
     given: tuple[float | Tensor | None, Tensor | None, Tensor | None] = (None, None, None),
     *,
     shared: bool = False,
+    starts: Sequence[float] = (0.1, 0.005),
+    typical: bool = False,
+    relative: Tensor | None = None,
     verbose: Callable[[str], object] | None = None,
 ) -> Chosen:
     """Length-scale, prior variance and noise variance by the bound, or by the density of validation rows.
 
-    Two starts, one with much noise and one with little, each by L-BFGS; the better end is taken. Deterministic. The
+    Several starts, one with much noise and one with little, each by L-BFGS; the best end is taken. Deterministic. The
     length-scales of columns have a log-normal prior around the start: without it the bound switches columns off by
     accident where rows are few.
 
@@ -155,6 +160,10 @@ def choose(
         start: length-scale to start from, () for one that all columns share, (d,) for one each.
         given: length-scale, prior variance and noise variance where the user has set them.
         shared: whether all outputs have the same variances, relative to the spread of their targets.
+        starts: noise variances to start from, relative to the variance of the targets.
+        typical: whether one length-scale that all columns share has that prior too.
+        relative: (n, m) noise variances of the rows in units of the one that is chosen, for a choice by the evidence;
+            None where all are alike.
         verbose: function that takes a line for each start.
     """
     u, y, weight = rows
@@ -174,11 +183,12 @@ def choose(
 
     def loss(theta: Tensor) -> Tensor:
         chosen = numbers(theta)
-        unlikely = (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 else 0.0
+        unlikely = (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 or typical else 0.0
         if inducing is None:
             places = u / chosen.lengthscale
             similarity = gram(kernel, places, places)
-            evidence = log_evidence(similarity, y, weight, chosen.variance, chosen.noise)
+            each = chosen.noise if relative is None else chosen.noise * relative
+            evidence = log_evidence(similarity, y, weight, chosen.variance, each)
             return (unlikely - evidence) / weight.sum()
         scaled = inducing / chosen.lengthscale
         eye = torch.eye(len(inducing)).to(inducing)
@@ -209,7 +219,7 @@ def choose(
 
     ends = []
     limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
-    for noise in (0.1, 0.005):
+    for noise in starts:
         theta = np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))])
         end = minimize(
             value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options={"maxfun": EVALUATIONS}

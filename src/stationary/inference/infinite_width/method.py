@@ -44,7 +44,9 @@ class InfiniteWidth(Method):
             for its probabilities alone: below 1 they are less timid near the data, and far away they are those of the
             prior at any temperature. None chooses it by the validation data; without them by cross-validation where
             there is no trunk, and it is 1 where there is one.
-        noise: noise variance of a regression, in units of the targets' variance; None chooses it.
+        noise: noise variance of a regression, in units of the targets' variance; None chooses it. "input" lets it
+            depend on the input, as a second process that the residuals show; far from the data it is the constant that
+            would be chosen.
         n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations.
         geometry: where features are far from each other: "polar" (direction and length), "euclidean" (standardised
             columns), or "l2" (direction alone, which does not see what is too long). None is "polar" for a network
@@ -73,7 +75,7 @@ class InfiniteWidth(Method):
     variance: float | None = None
     _: KW_ONLY
     temperature: float | None = None
-    noise: float | None = None
+    noise: float | Literal["input"] | None = None
     n_inducing: int = 1000
     geometry: Literal["polar", "euclidean", "l2"] | None = None
     per_column: bool | None = None
@@ -97,8 +99,15 @@ class InfiniteWidth(Method):
         for name, value, allowed in choices:
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+        if isinstance(self.noise, str) and self.noise != "input":
+            raise ValueError(f"noise must be a positive number, 'input' or None; got {self.noise!r}")
+        if self.noise == "input" and self.distributed:
+            raise ValueError(
+                "noise must be a number or None where distributed=True, got 'input', which needs the residuals of all "
+                "rows at one place; use distributed=False"
+            )
         for name in ("lengthscale", "variance", "temperature", "noise"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) not in (None, "input"):
                 check_finite(name, getattr(self, name), "leave it out to have it chosen")
         for name in ("n_inducing", "search_rows", "batch_size"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:

@@ -14,6 +14,7 @@ from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, at_a_time, greedy, moments
 from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
 MANY, FEWER, ROUGH = 5000, 16, 1e-3  # a fit of 80,000 rows or more starts where a rough one of every 16th row ends
+NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
 UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
 
 
@@ -39,6 +41,7 @@ class Numbers:
         temperature: factor on the variance of the outputs of classes, for their probabilities alone.
         offset: (c,) prior mean of the outputs.
         noise: (m,) noise variances of real values; None for classes.
+        input_noise: the noise variance at each place, where it depends on it; far from the data it is ``noise``.
     """
 
     lengthscale: Tensor
@@ -46,6 +49,12 @@ class Numbers:
     temperature: float
     offset: Tensor
     noise: Tensor | None = None
+    input_noise: Noise | None = None
+
+    def noise_at(self, u: Tensor) -> Tensor:
+        """The noise variances of real values at the places u (n, d): (m,), or (n, m) where they depend on it."""
+        assert self.noise is not None
+        return self.noise if self.input_noise is None else self.input_noise(u)
 
 
 class Neighbours(NamedTuple):
@@ -104,8 +113,8 @@ class InfiniteWidthPosterior:
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
         if family is Gaussian:
-            assert numbers.noise is not None
-            values = _values.solve(passes, rows.y - numbers.offset, rows.weight, numbers.variance, numbers.noise, total)
+            noise = numbers.noise_at(geometry(rows.z))
+            values = _values.solve(passes, rows.y - numbers.offset, rows.weight, numbers.variance, noise, total)
             mean, root = values.mean, values.root
         else:
             task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total)
@@ -134,21 +143,24 @@ class InfiniteWidthPosterior:
                 f"{family.__name__}: leave it out"
             )
         z = self._features(x)
-        replays = z.is_cuda and self.family is not Bernoulli  # whose integrals wait for the GPU
-        return self._replayed(z) if replays else self._of_features(z)
+        waits = (
+            self.family is Bernoulli or self.numbers.input_noise is not None
+        )  # integrals and solves wait for the GPU
+        return self._replayed(z) if z.is_cuda and not waits else self._of_features(z)
 
     def _of_features(self, z: Tensor) -> Any:
-        return self._prediction(*self._moments(self._place_of(z)), z)
+        u = self._place_of(z)
+        noise = self.numbers.noise_at(u) if self.family is Gaussian else None
+        return self._prediction(*self._moments(u), noise, z)
 
     @cached_property
     def _replayed(self) -> Replayed[Any]:
         return Replayed(self._of_features)
 
-    def _prediction(self, mean: Tensor, variance: Tensor, like: Tensor) -> Any:
-        """The prediction of outputs with this mean, for classes without their prior mean, and this variance."""
+    def _prediction(self, mean: Tensor, variance: Tensor, noise: Tensor | None, like: Tensor) -> Any:
+        """The prediction of outputs with this mean, for classes without their prior mean, this variance and noise."""
         where: dict[str, Any] = {"device": like.device, "dtype": like.dtype}
         if self.family is Gaussian:
-            noise = self.numbers.noise
             assert noise is not None
             parts = (mean, variance, noise.expand_as(mean))
             return Gaussian(*(part.to(**where) for part in parts))
@@ -172,7 +184,7 @@ class InfiniteWidthPosterior:
         variance = torch.as_tensor(self.numbers.variance).to(self.mean).expand(outputs)[None]
         alike = self.family is Categorical
         mean = self.numbers.offset[None] if self.family is Gaussian else torch.zeros_like(self.mean[:1])
-        return self._prediction(mean, variance[:, :1] if alike else variance, self.mean)
+        return self._prediction(mean, variance[:, :1] if alike else variance, self.numbers.noise, self.mean)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean (n, c) and variance (n, c) of the outputs at a batch of inputs, in float64, at temperature 1."""
@@ -350,6 +362,9 @@ class InfiniteWidthPosterior:
             "variance": torch.as_tensor(numbers.variance, dtype=torch.float64),
         }
         optional = {"noise": numbers.noise, "validation_rows": self.validation_rows}
+        if (varying := numbers.input_noise) is not None:
+            optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
+            optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
         if rows and self.rows is not None:
             optional |= {"z": self.rows.z, "y": self.rows.y, "weight": self.rows.weight}
         tensors |= {name: value for name, value in optional.items() if value is not None}
@@ -391,13 +406,18 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     place = Place(name, side, features if side == "function" else None)
     fingerprint = Fingerprint(about["trunk"])
     fingerprint.check(network, place)
-    variance = tensors["variance"]
+    variance, noise = tensors["variance"], tensors.get("noise")
+    varying = None
+    if "noise.mean" in tensors and noise is not None:
+        basis, parts = ([tensors[f"noise.{name}"] for name in names] for names in (NOISE_BASIS, NOISE_PARTS))
+        varying = Noise(Basis(method.kernel, *basis), noise, *parts)
     numbers = Numbers(
         tensors["lengthscale"],
         variance if variance.ndim else float(variance),
         float(about["temperature"]),
         tensors["offset"],
-        tensors.get("noise"),
+        noise,
+        varying,
     )
     rows = None
     if "z" in tensors:
