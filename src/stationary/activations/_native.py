@@ -31,9 +31,7 @@ VECTORS = {
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"),
 }
 ARGUMENTS = (ctypes.c_int, ctypes.c_int64, *(ctypes.c_void_p,) * 4, ctypes.c_int)
-
-
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = (Tensor, torch.nn.Parameter)  # other subclasses have operations of their own
 
 
 def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Tensor | None = None) -> Tensor | None:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from stationary.inference.infinite_width._basis import ELEMENTS, Basis, Passes, moments, unseen
+from stationary.inference.infinite_width._basis import Basis, Passes, at_a_time, moments, unseen
 from stationary.inference.infinite_width._sums import alone
 from stationary.inference.infinite_width._values import Chosen, Values, choose, solve
 
@@ -54,7 +54,7 @@ class Noise:
     def __call__(self, u: Tensor) -> Tensor:
         """(n, m) the expected noise variance at the places u (n, d)."""
         parts = []
-        for some in u.split(max(1, ELEMENTS // self.basis.size)):
+        for some in u.split(at_a_time(u, self.basis.size)):
             mean, variance = moments(self.basis, self.mean, self.root, some, self.variance)
             parts.append((mean + (variance - self.variance) / 2).clamp(-LOG_RANGE, LOG_RANGE).exp())
         return self.level * torch.cat(parts)
@@ -90,7 +90,7 @@ def learn(
     given: tuple[float | Tensor | None, Tensor | None],
     *,
     known: bool,
-    memory: int,
+    memory: int | None,
 ) -> tuple[Chosen, Noise]:
     """The noise, and the numbers of the function that go with it.
 
