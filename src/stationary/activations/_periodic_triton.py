@@ -70,7 +70,9 @@ def _forward(x_ptr, y_ptr, size, high, low, shift, height, KIND: tl.constexpr, B
     y, sign = _fraction(tl.load(x_ptr + at, mask=inside).to(tl.float32), high, low, shift)
     if KIND == SINE:
         y = _sine(y)
-    elif KIND == TWO_TRIANGLES:
+    elif KIND == TRIANGLE:
+        y = tl.where(y > 0.5, 1 - y, tl.where(y < -0.5, -1 - y, y))  # n may be the second nearest whole number
+    else:
         y = tl.where(y > 0.25, 0.25, tl.where(y < -0.25, -0.25, y))  # clamp would drop NaN
     tl.store(y_ptr + at, (height * _signed(y, sign)).to(y_ptr.dtype.element_ty), mask=inside)
 
@@ -82,10 +84,10 @@ def _backward(x_ptr, grad_ptr, out_ptr, size, high, low, shift, height, KIND: tl
     y, sign = _fraction(tl.load(x_ptr + at, mask=inside).to(tl.float32), high, low, shift)
     if KIND == SINE:
         y = _sine(y)
-    else:  # a corner has the mean of its slopes
-        end = 0.25 if KIND == TWO_TRIANGLES else 0.5
-        on_the_corner = 0.5 if KIND == TWO_TRIANGLES else 0.0
-        y = tl.where(tl.abs(y) < end, 1.0, tl.where(tl.abs(y) == end, on_the_corner, 0.0))
+    elif KIND == TRIANGLE:  # a corner has the mean of its slopes
+        y = tl.where(tl.abs(y) < 0.5, 1.0, tl.where(tl.abs(y) == 0.5, 0.0, -1.0))
+    else:
+        y = tl.where(tl.abs(y) < 0.25, 1.0, tl.where(tl.abs(y) == 0.25, 0.5, 0.0))
     tl.store(out_ptr + at, (grad * height * _signed(y, sign)).to(out_ptr.dtype.element_ty), mask=inside)
 
 

@@ -64,7 +64,9 @@ class Basis:
 def cholesky(matrix: Tensor) -> Tensor:
     """The Cholesky factor of a matrix of unit scale, with the least jitter on its diagonal that it takes."""
     for jitter in JITTERS:
-        factor, info = torch.linalg.cholesky_ex(matrix + jitter * torch.eye(len(matrix)).to(matrix))
+        raised = matrix.clone()
+        raised.diagonal().add_(jitter)
+        factor, info = torch.linalg.cholesky_ex(raised)
         if not info:
             return factor
     raise ValueError("the kernel matrix of the inducing inputs is not positive, also with a jitter of 1e-5")

@@ -26,7 +26,7 @@ TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
 ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with the gradient
 LARGEST = 2**14  # unknowns up to which the whole curvature is factorised, in 2 GiB
-SLOWER = 4  # times as long as an operation of a matrix product takes one of conjugate gradients, which wait for memory
+SLOWER = {"cpu": 4, "cuda": 40}  # as an operation of a matrix product is one of conjugate gradients, by the device
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class _Problem:
                 outer, (scale * self.likelihood.bound(self.outputs(rows, phi, mean))).mT, strict=True
             ):
                 each += phi.mT @ (share[:, None] * phi)
-        return torch.linalg.cholesky(task.total(outer) + torch.eye(size).to(mean) / task.variance)
+        return torch.linalg.cholesky(task.total(outer) + _eye(size, mean) / task.variance)
 
     def times_curvature(self, outputs: list[Tensor], direction: Tensor) -> Tensor:
         product = torch.zeros_like(direction)
@@ -236,7 +236,8 @@ class _Problem:
         size, c = self.task.passes.basis.size, len(self.task.offset)
         n = float(self.task.total(self.task.weight.new_tensor([self.task.passes.n])))
         unknowns = size * (c - 1)
-        return min(INNER, 5 + int((n * size * unknowns * c + unknowns**3 / 3) / (SLOWER * 4 * n * size * c)))
+        slower = SLOWER.get(self.task.offset.device.type, SLOWER["cpu"])
+        return min(INNER, 5 + int((n * size * unknowns * c + unknowns**3 / 3) / (slower * 4 * n * size * c)))
 
     def _exact_direction(self, outputs: list[Tensor], gradient: Tensor) -> Tensor:
         """- curvature^-1 gradient, by a Cholesky factorisation.
@@ -246,7 +247,7 @@ class _Problem:
         """
         size, c = gradient.shape
         alike = gradient.mean(1, keepdim=True)
-        basis = torch.linalg.qr(torch.eye(c).to(gradient) - 1 / c)[0][:, :-1]
+        basis = torch.linalg.qr(_eye(c, gradient) - 1 / c)[0][:, :-1]
         curvature = gradient.new_zeros(c - 1, size, c - 1, size)
         for (rows, phi), z in zip(self.task.passes, outputs, strict=True):
             p, scale = z.softmax(-1), self.task.weight[rows] * self.shrink[rows, 0].square()
@@ -262,6 +263,10 @@ class _Problem:
         matrix.diagonal().add_(1 / self.task.variance)
         direction = torch.cholesky_solve(((gradient - alike) @ basis).mT.reshape(-1, 1), torch.linalg.cholesky(matrix))
         return -direction.view(c - 1, size).mT @ basis.mT - self.task.variance * alike
+
+
+def _eye(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)
 
 
 def log_evidence(task: Task, solution: Solution) -> float:

@@ -215,7 +215,7 @@ class InfiniteWidthPosterior:
     @cached_property
     def _inverses(self) -> tuple[Tensor, Tensor]:
         """L^-1 (M, M) and those of the roots (1 or c, M, M): a GPU multiplies far faster than it solves."""
-        eye = torch.eye(self.basis.size).to(self.mean)
+        eye = torch.eye(self.basis.size, dtype=self.mean.dtype, device=self.mean.device)
         roots = self.root if self.root.ndim == 3 else self.root[None]
         factor, *inverses = (torch.linalg.solve_triangular(x, eye, upper=False) for x in (self.basis.factor, *roots))
         return factor, torch.stack(inverses)
