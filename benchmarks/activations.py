@@ -39,7 +39,8 @@ def naive(x: Tensor, nu: float = 2.5) -> Tensor:
 def candidates(device: str) -> dict[str, Function]:
     functions: dict[str, Function] = {"F.relu": F.relu, "F.gelu": F.gelu, "naive eager 5/2": naive}
     functions |= {f"matern {name}": partial(st.matern, nu=nu) for name, nu in NUS.items()}
-    functions |= {"matern inf": st.rbf, "sincos": st.sincos}
+    functions |= {"matern inf": st.rbf, "sine": st.sine, "cosine": st.cosine, "sincos": st.sincos}
+    functions |= {"triangle wave": st.triangle_wave, "periodic ReLU": st.periodic_relu}
     if device == "cuda":
         for name in ("5/2", "2.2"):
             functions[f"torch.compile {name}"] = torch.compile(partial(st.matern, nu=NUS[name]))

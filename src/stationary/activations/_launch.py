@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-BLOCK, WARPS = 1024, 4  # the fastest of eight choices on an H200: two 16-byte loads a thread
+SHAPE = 1024, 4  # elements and warps of a program, the fastest of eight choices on an H200: two 16-byte loads a thread
 SMALL = 2**20  # elements up to which the time of a launch counts more than that of wide loads
 
 
@@ -20,9 +20,11 @@ class Elementwise:
     Args:
         function: the kernel, before ``triton.jit``.
         pointers: names of its inputs and of its output.
+        half: elements and warps of a program for large tensors of half precision.
     """
 
-    def __init__(self, function: Any, pointers: list[str]) -> None:
+    def __init__(self, function: Any, pointers: list[str], half: tuple[int, int] = SHAPE) -> None:
+        self.half = half
         self.wide = triton.jit(function)
         self.any = triton.jit(function, do_not_specialize=["size"], do_not_specialize_on_alignment=pointers)
         self.compiled: dict[Any, Any] = {}
@@ -41,13 +43,15 @@ class Elementwise:
         return out
 
     def _launch(self, inputs: tuple[Tensor, ...], out: Tensor, size: int, numbers: Any, constants: Any) -> None:
-        grid = -(-size // BLOCK), 1, 1
         if size > SMALL:
-            self.wide[grid](*inputs, out, size, *numbers, *constants, BLOCK, num_warps=WARPS)
+            block, warps = self.half if out.element_size() == 2 else SHAPE
+            self.wide[-(-size // block),](*inputs, out, size, *numbers, *constants, block, num_warps=warps)
             return
+        block, warps = SHAPE
+        grid = -(-size // block), 1, 1
         key = out.dtype, out.get_device(), constants
         compiled = self.compiled.get(key)
         if compiled is None:
-            self.compiled[key] = self.any[grid](*inputs, out, size, *numbers, *constants, BLOCK, num_warps=WARPS)
+            self.compiled[key] = self.any[grid](*inputs, out, size, *numbers, *constants, block, num_warps=warps)
         else:
-            compiled[grid](*inputs, out, size, *numbers, *constants, BLOCK)
+            compiled[grid](*inputs, out, size, *numbers, *constants, block)

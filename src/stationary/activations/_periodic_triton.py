@@ -91,5 +91,6 @@ def _backward(x_ptr, grad_ptr, out_ptr, size, high, low, shift, height, KIND: tl
     tl.store(out_ptr + at, (grad * height * _signed(y, sign)).to(out_ptr.dtype.element_ty), mask=inside)
 
 
-forward = Elementwise(_forward, ["x_ptr", "y_ptr"])
-backward = Elementwise(_backward, ["x_ptr", "grad_ptr", "out_ptr"])
+HALF = 2048, 2  # the fastest of 20 choices on an H200: in half precision, arithmetic counts as much as memory
+forward = Elementwise(_forward, ["x_ptr", "y_ptr"], HALF)
+backward = Elementwise(_backward, ["x_ptr", "grad_ptr", "out_ptr"], HALF)
