@@ -1,0 +1,308 @@
+"""Intervals and sets of classes that are to hold the truth of 90 %: ours beside MAPIE's, and where the rows shift.
+
+    python benchmarks/coverage.py --data DATA --json results/benchmarks/coverage.json
+    python benchmarks/coverage.py --markdown results/benchmarks/coverage.json  # the tables of docs/coverage.md
+    python benchmarks/coverage.py --picture docs/images/coverage.png --markdown results/benchmarks/coverage.json
+
+It needs MAPIE (``interop/requirements.txt``). DATA has the folders ``standard`` and ``gap`` of the nine UCI regression
+sets and their splits (Hernandez-Lobato and Adams, 2015; Foong et al., 2019), and ``covtype.csv.xz``.
+
+The protocol, which was fixed before the first run. A table is divided three times (seeds 0, 1, 2) into 800 rows to
+train on, 400 to calibrate with and 1,000 to test on at most, disjoint and the same for every method; of small tables
+they are 60, 20 and 20 %. How the test rows differ from the others:
+    same   not at all: they are drawn at random, and the guarantee holds.
+    edge   they lie beyond the 80 % quantile along the first principal component of the standardised columns.
+    gap    they are the middle third of one column, those of the first three gap splits (values only).
+    moved  as "same", but in each row one numeric column, drawn at random, reads k standard deviations too high or too
+           low, while the target stays.
+Selected or moved rows have no guarantee. The question there is who notices: who gets wider, and who keeps its coverage.
+
+Numbers of intervals: coverage; mean width; the interval score of Winkler (1972), the mean of
+width + 2 / 0.1 (distance from y to the interval), which judges both, lower is better; coverage on the fifth of the test
+rows that is farthest from its nearest training row in standardised columns. Width and score are in units of the
+standard deviation of the training targets. Of sets: coverage, mean number of classes, and the same fifth.
+
+Models are as they come, but for 300 trees in a forest and early stopping of boosted classes, as in
+benchmarks/tables.py; of MAPIE also the normalised score with its own default, a linear regression of the logarithm of
+the residuals. MAPIE takes only "lac" for two classes. Calibration rows of a class that no training row has are left out
+for every method. One thread. Results are stored as they come, and a run that was stopped continues.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from sklearn import datasets
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
+
+import stationary as st
+from stationary.calibration import CalibratedPosterior
+from stationary.lab.data import uci
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
+
+Array = NDArray[Any]
+Table = tuple[str, bool, Array, Array, Array]  # name, whether targets are classes, inputs, targets, numeric columns
+Predict = Callable[[Array], Any]  # of inputs: the two ends of intervals, or (n, c) whether a class is in the set
+UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
+COVERAGE, SEEDS, MOVES = 0.9, range(3), (0.5, 1, 2, 4, 8)
+MOST = {"train": 800, "held": 400, "test": 1000}
+SHOWN = 4  # the move of the tables
+
+
+def tables(data: Path) -> Iterator[Table]:
+    for name in UCI:
+        folder = data / "standard" / name / "data"
+        rows = np.loadtxt(folder / "data.txt")
+        columns, target = (np.loadtxt(folder / f"index_{kind}.txt", dtype=int) for kind in ("features", "target"))
+        yield f"UCI {name}", False, rows[:, columns], rows[:, int(target)], np.ones(len(columns), bool)
+    for name in ("diabetes", "adult", "connect-4", "covtype"):
+        table = uci.load(name, data)
+        yield f"UCI {name}", True, table.x.double().numpy(), table.y.numpy(), table.numeric.numpy()
+    made = datasets.make_classification(2000, 20, n_informative=8, n_classes=5, random_state=0)
+    for name, (x, y) in {"digits": datasets.load_digits(return_X_y=True), "classification": made}.items():
+        yield f"sklearn {name}", True, x, y, np.ones(x.shape[1], bool)
+
+
+def divide(x: Array, shift: str, seed: int, gap: Path) -> tuple[Array, Array, Array]:
+    """The rows to train on, to calibrate with and to test on."""
+    order = np.random.RandomState(seed).permutation(len(x))
+    if shift == "same":
+        tested = np.isin(np.arange(len(x)), order[: round(0.2 * len(x))])
+    elif shift == "gap":
+        tested = np.isin(np.arange(len(x)), np.loadtxt(gap / "data" / f"index_test_{seed}.txt", dtype=int))
+    else:
+        z = StandardScaler().fit_transform(x)
+        direction = np.linalg.eigh(z.T @ z)[1][:, -1]
+        along = z @ direction * np.sign(direction[np.abs(direction).argmax()])
+        tested = along > np.quantile(along, 0.8)
+    rest, test = order[~tested[order]], order[tested[order]]
+    n = round(0.75 * len(rest))
+    return rest[:n][: MOST["train"]], rest[n:][: MOST["held"]], test[: MOST["test"]]
+
+
+# Models: each is fitted once, and gives one or several methods
+
+
+def intervals(model: Any, name: str, scores: tuple[str, ...], held: Array, held_y: Array) -> dict[str, Predict]:
+    """Ours: ``conformal`` on the posterior of a fitted estimator."""
+
+    def inputs(x: Array) -> torch.Tensor:
+        return torch.as_tensor(model.scaler_.transform(x))
+
+    target, posterior = model.target_scaler_, model.posterior_
+    if not st.predict(posterior, inputs(held[:1]), family=st.Gaussian).aleatoric_variance.any():
+        noise = torch.as_tensor(model.noise_variance_ / target.scale_**2)  # the estimator's own, of a finite network
+        posterior = CalibratedPosterior(posterior, st.Gaussian, noise=noise)
+    data = inputs(held), torch.as_tensor(target.transform(held_y[:, None]))
+
+    def method(score: str) -> Predict:
+        made = st.conformal(posterior, data, COVERAGE, score, family=st.Gaussian)
+        return lambda x: [target.inverse_transform(end)[:, 0] for end in made.predict_interval(inputs(x))]
+
+    return {f"{name}, {score}": method(score) for score in scores}
+
+
+def wide_values(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+    model = st.StationaryRegressor(random_state=seed).fit(x, y)
+    return intervals(model, "infinite width", ("std", "absolute", "quantile"), held, held_y)
+
+
+def finite_values(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+    model = st.StationaryRegressor((300,), random_state=seed).fit(x, y)
+    return intervals(model, "finite, 300 units", ("std",), held, held_y)
+
+
+def forest_values(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+    from mapie.conformity_scores import ResidualNormalisedScore
+    from mapie.regression import SplitConformalRegressor
+
+    model = RandomForestRegressor(300, random_state=seed).fit(x, y)
+
+    def method(score: Any) -> Predict:
+        made = SplitConformalRegressor(model, COVERAGE, score, prefit=True).conformalize(held, held_y)
+        return lambda new: made.predict_interval(new)[1][:, :, 0].T
+
+    normalised = ResidualNormalisedScore(random_state=seed)
+    return {"random forest, absolute": method("absolute"), "random forest, normalised": method(normalised)}
+
+
+def boosted_values(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+    from mapie.regression import ConformalizedQuantileRegressor
+
+    model = GradientBoostingRegressor(loss="quantile", random_state=seed)
+    made = ConformalizedQuantileRegressor(model, COVERAGE).fit(x, y).conformalize(held, held_y)
+    return {"gradient boosting, quantile": lambda new: made.predict_interval(new)[1][:, :, 0].T}
+
+
+def sets(model: Any, name: str, scores: tuple[str, ...], held: Array, held_y: Array) -> dict[str, Predict]:
+    """Ours: ``conformal`` on the posterior of a fitted estimator."""
+    data = torch.as_tensor(model.scaler_.transform(held)), torch.as_tensor(np.searchsorted(model.classes_, held_y))
+
+    def method(score: str) -> Predict:
+        made = st.conformal(model.posterior_, data, COVERAGE, score)
+        return lambda x: made.predict_set(torch.as_tensor(model.scaler_.transform(x))).numpy()
+
+    return {f"{name}, {score}": method(score) for score in scores}
+
+
+def wide_classes(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+    model = st.StationaryClassifier(random_state=seed).fit(x, y)
+    return sets(model, "infinite width", ("lac", "aps", "raps"), held, held_y)
+
+
+def finite_classes(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+    model = st.StationaryClassifier((300,), random_state=seed).fit(x, y)
+    return sets(model, "finite, 300 units", ("lac",), held, held_y)
+
+
+def mapie_sets(make: Callable[[int], Any], name: str) -> Callable[..., dict[str, Predict]]:
+    def fit(x: Array, y: Array, held: Array, held_y: Array, seed: int) -> dict[str, Predict]:
+        from mapie.classification import SplitConformalClassifier
+
+        model = make(seed).fit(x, y)
+
+        def method(score: str) -> Predict:
+            made = SplitConformalClassifier(model, COVERAGE, score, prefit=True, random_state=seed)
+            made.conformalize(held, held_y)
+            return lambda new: made.predict_set(new)[1][:, :, 0]
+
+        scores = ("lac",) if len(np.unique(y)) == 2 else ("lac", "aps", "raps")
+        return {f"{name}, {score}": method(score) for score in scores}
+
+    return fit
+
+
+VALUES: dict[str, Callable[..., dict[str, Predict]]] = {
+    "infinite width": wide_values,
+    "finite": finite_values,
+    "forest": forest_values,
+    "boosting": boosted_values,
+}
+CLASSES: dict[str, Callable[..., dict[str, Predict]]] = {
+    "infinite width": wide_classes,
+    "finite": finite_classes,
+    "forest": mapie_sets(lambda seed: RandomForestClassifier(300, random_state=seed), "random forest"),
+    "boosting": mapie_sets(
+        lambda seed: HistGradientBoostingClassifier(early_stopping=True, random_state=seed), "gradient boosting"
+    ),
+}
+
+
+# Numbers
+
+
+def judge_intervals(ends: Any, y: Array, far: Array, scale: float) -> dict[str, float | None]:
+    lower, upper = ends
+    width, inside = upper - lower, (lower <= y) & (y <= upper)
+    miss = np.maximum(np.maximum(lower - y, y - upper), 0)
+    varies = np.ptp(width) > 1e-9 * width.max()
+    return {
+        "coverage": inside.mean(),
+        "far coverage": inside[far].mean(),
+        "width": width.mean() / scale,
+        "score": (width + 2 / (1 - COVERAGE) * miss).mean() / scale,
+        # why: how different the widths of rows are, and whether the wide ones are those with a large error
+        "width, 90 % / 10 %": np.quantile(width, 0.9) / np.quantile(width, 0.1),
+        "width follows error": spearmanr(width, np.abs(y - (lower + upper) / 2))[0] if varies else None,
+    }
+
+
+def judge_sets(held: Array, y: Array, far: Array, classes: Array) -> dict[str, float | None]:
+    inside = (held & (classes == y[:, None])).any(1)  # of a class that the training rows lack, never
+    size = held.sum(1)
+    return {"coverage": inside.mean(), "far coverage": inside[far].mean(), "size": size.mean()}
+
+
+def moved(x: Array, train: Array, numeric: Array, by: float, seed: int) -> Array:
+    """Rows with one column, drawn at random, that reads ``by`` standard deviations too high or too low."""
+    random, std = np.random.RandomState(seed), train.std(0)
+    columns = random.choice(np.flatnonzero(numeric & (std > 0)), len(x))
+    x = x.copy()
+    x[np.arange(len(x)), columns] += random.choice([-1, 1], len(x)) * by * std[columns]
+    return x
+
+
+def cell(fit: Callable[..., dict[str, Predict]], table: Table, shift: str, seed: int, gap: Path) -> dict[str, Any]:
+    """Fit one model on one division of a table, and judge each method that it gives."""
+    _, classes, x, y, numeric = table
+    train, held, test = divide(x, shift, seed, gap)
+    held = held[np.isin(y[held], y[train])] if classes else held
+    scaler = StandardScaler().fit(x[train])
+    near = NearestNeighbors(n_neighbors=1).fit(scaler.transform(x[train]))
+    distance = near.kneighbors(scaler.transform(x[test]))[0][:, 0]
+    far = np.argsort(-distance, kind="stable")[: len(test) // 5]
+
+    def judge(found: Any) -> dict[str, float | None]:
+        if classes:
+            return judge_sets(found, y[test], far, np.unique(y[train]))
+        return judge_intervals(found, y[test], far, float(y[train].std()))
+
+    start = time.perf_counter()
+    methods = fit(x[train], y[train], x[held], y[held], seed)
+    seconds = time.perf_counter() - start
+    results: dict[str, Any] = {}
+    for name, predict in methods.items():
+        results[name] = judge(predict(x[test]))
+        if shift == "same":
+            places = {str(by): predict(moved(x[test], x[train], numeric, by, seed)) for by in MOVES}
+            results[name]["moved"] = {by: rounded(judge(found)) for by, found in places.items()}
+        results[name] = rounded(results[name])
+    return {"rows": [len(train), len(held), len(test)], "seconds": round(seconds, 2), "methods": results}
+
+
+def rounded(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if v is None or isinstance(v, dict) else float(f"{v:.5g}") for k, v in numbers.items()}
+
+
+def run(path: Path, data: Path, only: str | None) -> None:
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"tables": {}}
+    content["environment"] = here = environment()
+    here["versions"]["MAPIE"] = version("MAPIE")
+    everything = list(tables(data))
+    for shift in ("same", "edge", "gap"):
+        for table in everything:
+            name, classes, x, _, _ = table
+            if (shift == "gap" and classes) or (only and only not in f"{name} {shift}"):
+                continue
+            stored = content["tables"].setdefault(name, {"classes": classes, "shape": list(x.shape), "cells": {}})
+            for seed in SEEDS:
+                for label, fit in (CLASSES if classes else VALUES).items():
+                    key = f"{shift} {seed} {label}"
+                    if key in stored["cells"]:
+                        continue
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        done = cell(fit, table, shift, seed, data / "gap" / name.removeprefix("UCI "))
+                    stored["cells"][key] = done | {"commit": here["commit"]}
+                    write_json(path, content)
+                    print(f"{name:24}{key:28}{done['seconds']:8.1f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", help="only tables and shifts, such as 'boston same', that have this in their name")
+    arguments = parser.parse_args()
+    run(arguments.json, arguments.data, arguments.only)
+
+
+if __name__ == "__main__":
+    main()
