@@ -63,7 +63,7 @@ Predict = Callable[[Array], Any]  # of inputs: the two ends of intervals, or (n,
 UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 COVERAGE, SEEDS, MOVES = 0.9, range(3), (0.5, 1, 2, 4, 8)
 MOST = {"train": 800, "held": 400, "test": 1000}
-SHOWN = 4  # the move of the tables
+KEPT = ("coverage", "width", "score", "size")  # what is stored of moved rows
 
 
 def tables(data: Path) -> Iterator[Table]:
@@ -213,7 +213,7 @@ def judge_intervals(ends: Any, y: Array, far: Array, scale: float) -> dict[str, 
     width, inside = upper - lower, (lower <= y) & (y <= upper)
     miss = np.maximum(np.maximum(lower - y, y - upper), 0)
     varies = np.ptp(width) > 1e-9 * width.max()
-    return {
+    numbers = {
         "coverage": inside.mean(),
         "far coverage": inside[far].mean(),
         "width": width.mean() / scale,
@@ -222,12 +222,13 @@ def judge_intervals(ends: Any, y: Array, far: Array, scale: float) -> dict[str, 
         "width, 90 % / 10 %": np.quantile(width, 0.9) / np.quantile(width, 0.1),
         "width follows error": spearmanr(width, np.abs(y - (lower + upper) / 2))[0] if varies else None,
     }
+    return {name: None if value is None else float(f"{value:.4g}") for name, value in numbers.items()}
 
 
 def judge_sets(held: Array, y: Array, far: Array, classes: Array) -> dict[str, float | None]:
     inside = (held & (classes == y[:, None])).any(1)  # of a class that the training rows lack, never
-    size = held.sum(1)
-    return {"coverage": inside.mean(), "far coverage": inside[far].mean(), "size": size.mean()}
+    numbers = {"coverage": inside.mean(), "far coverage": inside[far].mean(), "size": held.sum(1).mean()}
+    return {name: float(f"{value:.4g}") for name, value in numbers.items()}
 
 
 def moved(x: Array, train: Array, numeric: Array, by: float, seed: int) -> Array:
@@ -261,14 +262,9 @@ def cell(fit: Callable[..., dict[str, Predict]], table: Table, shift: str, seed:
     for name, predict in methods.items():
         results[name] = judge(predict(x[test]))
         if shift == "same":
-            places = {str(by): predict(moved(x[test], x[train], numeric, by, seed)) for by in MOVES}
-            results[name]["moved"] = {by: rounded(judge(found)) for by, found in places.items()}
-        results[name] = rounded(results[name])
+            each = [judge(predict(moved(x[test], x[train], numeric, by, seed))) for by in MOVES]
+            results[name]["moved"] = {key: [judged[key] for judged in each] for key in KEPT if key in each[0]}
     return {"rows": [len(train), len(held), len(test)], "seconds": round(seconds, 2), "methods": results}
-
-
-def rounded(numbers: dict[str, Any]) -> dict[str, Any]:
-    return {k: v if v is None or isinstance(v, dict) else float(f"{v:.5g}") for k, v in numbers.items()}
 
 
 def run(path: Path, data: Path, only: str | None) -> None:
