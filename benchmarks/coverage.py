@@ -32,6 +32,7 @@ for every method. One thread. Results are stored as they come, and a run that wa
 
 import argparse
 import json
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -55,10 +56,10 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 import stationary as st
+from stationary._files import write_text
 from stationary.calibration import CalibratedPosterior
 from stationary.lab.data import uci
 from stationary.lab.runs.provenance import environment
-from stationary.lab.runs.store import write_json
 
 Array = NDArray[Any]
 Table = tuple[str, bool, Array, Array, Array]  # name, whether targets are classes, inputs, targets, numeric columns
@@ -292,8 +293,14 @@ def run(path: Path, data: Path, only: str | None) -> None:
                         warnings.simplefilter("ignore")
                         done = cell(fit, table, shift, seed)
                     stored["cells"][key] = done | {"commit": here["commit"]}
-                    write_json(path, content)
+                    write(path, content)
                     print(f"{name:24}{key:28}{done['seconds']:8.1f} s", flush=True)
+
+
+def write(path: Path, content: Any) -> None:
+    """Write as JSON, with a list of numbers in one line: else there would be twice as much space as numbers."""
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    write_text(path, re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n")
 
 
 # What is shown
@@ -329,6 +336,7 @@ def show(path: Path) -> None:
         print(
             f"| **median rank, {shift}** | {' | '.join(f'{median(rank):.0f}' for rank in zip(*ranks, strict=True))} |"
         )
+    each_table(values["same"], lambda n: f"{n['width follows error']:.2f}" if "width follows error" in n else "")
     summary(classes, "size", ("same", "edge", "moved 1", "moved 4", "moved 8"))
     each_table(classes["same"], lambda n: f"{n['size']:.2f} ({100 * n['coverage']:.0f} %)")
 

@@ -1,6 +1,7 @@
 """docs/coverage.md has the numbers of the stored run, and the benchmark behind it measures what it says."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from sklearn.metrics import mean_pinball_loss
 
 ROOT = Path(__file__).parents[2]
+OURS = "infinite width, std"
 STORED = "results/benchmarks/coverage.json"
 
 
@@ -26,8 +28,33 @@ def test_the_tables_are_those_of_the_stored_run():
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     page = (ROOT / "docs" / "coverage.md").read_text()
     parts = printed.split("\n\n")
-    assert len(parts) == 4
+    assert len(parts) == 5
     assert not [part for part in parts if f"\n{part}\n" not in page]
+
+
+def test_the_numbers_between_the_tables_are_those_of_the_stored_run(benchmark):
+    page = " ".join((ROOT / "docs" / "coverage.md").read_text().split())
+    values, classes = (benchmark.means(ROOT / STORED, kind) for kind in (False, True))
+    same, boosting = values["same"], "gradient boosting, quantile"
+    naval, yacht = (same[f"UCI {name}"] for name in ("naval", "yacht"))
+    far = [f"{100 * table[m]['far coverage']:.0f} %" for m in (OURS, boosting) for table in (naval, yacht)]
+    times = [f"{table[boosting]['width'] / table[OURS]['width']:.0f}" for table in (naval, yacht)]
+    assert "coverage of {} and {} with ours, {} and {} with boosting".format(*far) in page
+    assert "intervals are {} and {} times as wide".format(*times) in page
+    assert f"an interval of {100 * naval[OURS]['width']:.1f} % of the standard deviation" in page
+    empty = classes["moved 8"]["sklearn digits"]["infinite width, lac"]["empty"]
+    assert f"{100 * empty:.0f} % of the sets are empty" in page
+    cells = json.loads((ROOT / STORED).read_text())["tables"]["UCI boston"]["cells"]
+    first = [cells[f"same {seed} infinite width"]["methods"][OURS]["coverage"] for seed in range(3)]
+    assert f"three divisions covered {100 * np.mean(first):.0f} % of the test rows of boston" in page
+    assert f"with all ten it is {100 * same['UCI boston'][OURS]['coverage']:.0f} %" in page
+
+
+def test_infinite_width_is_the_best_on_seven_tables_and_scaling_helps_on_seven(benchmark):
+    tables = benchmark.means(ROOT / STORED, False)["same"].values()
+    best = [min(row, key=lambda method: row[method]["score"]) for row in tables]
+    assert sum(name.startswith("infinite width") for name in best) == 7
+    assert sum(row[OURS]["score"] < row["infinite width, absolute"]["score"] for row in tables) == 7
 
 
 def test_the_interval_score_is_the_sum_of_two_pinball_losses(benchmark):
