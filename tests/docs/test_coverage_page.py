@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import mean_pinball_loss
 
 ROOT = Path(__file__).parents[2]
-OURS = "infinite width, std"
+OURS, WIDE = "infinite width, std", "infinite width, lac"
 STORED = "results/benchmarks/coverage.json"
 
 
@@ -42,8 +42,12 @@ def test_the_numbers_between_the_tables_are_those_of_the_stored_run(benchmark):
     assert "coverage of {} and {} with ours, {} and {} with boosting".format(*far) in page
     assert "intervals are {} and {} times as wide".format(*times) in page
     assert f"an interval of {100 * naval[OURS]['width']:.1f} % of the standard deviation" in page
-    empty = classes["moved 8"]["sklearn digits"]["infinite width, lac"]["empty"]
+    spread = [f"{same[f'UCI {name}'][OURS]['width, 90 % / 10 %']:.2f}" for name in ("energy", "power")]
+    assert "its 90 % quantile {} and {} times its 10 % quantile".format(*spread) in page
+    empty = classes["moved 8"]["sklearn digits"][WIDE]["empty"]
     assert f"{100 * empty:.0f} % of the sets are empty" in page
+    adult = [f"{100 * classes['edge']['UCI adult'][m]['coverage']:.0f} %" for m in ("random forest, lac", WIDE)]
+    assert "on adult the forest covers {} there, and ours {}".format(*adult) in page
     cells = json.loads((ROOT / STORED).read_text())["tables"]["UCI boston"]["cells"]
     first = [cells[f"same {seed} infinite width"]["methods"][OURS]["coverage"] for seed in range(3)]
     assert f"three divisions covered {100 * np.mean(first):.0f} % of the test rows of boston" in page
