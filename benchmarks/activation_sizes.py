@@ -2,7 +2,7 @@
 
     python benchmarks/activation_sizes.py --json results/benchmarks/activation_sizes-cpu.json
     python benchmarks/activation_sizes.py --device cuda --json results/benchmarks/activation_sizes-h200.json
-    python benchmarks/activation_sizes.py --draw results/benchmarks/activation_sizes-cpu.json docs/images/FILE.png
+    python benchmarks/activation_sizes.py --draw results/benchmarks/activation_sizes-*.json docs/images/FILE.png
 
 It is wall time, as the caller waits for it. At every size the modules run in turn, round after round, each call is
 timed by itself, and medians are compared: what else the machine does then disturbs some calls of all of them. On the
@@ -116,20 +116,27 @@ def show(curves: list[dict[str, Any]]) -> None:
                 print(f"{name:22}" + "".join(f"{p['ratios'][name]:10.2f}" for p in points))
 
 
-def draw(curves: list[dict[str, Any]], path: Path) -> None:
-    """A panel for each task, of the first curve: the C functions with one thread, or Triton."""
-    figure, axes = panels(1, 2, width=9.0, height=3.6, sharey=True)
-    for ax, (task, limit) in zip(axes, LIMITS.items(), strict=True):
-        points = [p for p in curves[0]["points"] if p["task"] == task]
-        for name, color in zip(DRAWN, COLORS, strict=True):
-            style = "--" if name == "ReLU" else "-"
-            ax.plot([p["size"] for p in points], [p["ratios"][name] for p in points], style, color=color, label=name)
-        ax.axhline(1, color="0.6", linewidth=0.8)
-        ax.axhline(limit, color="black", linestyle=":", linewidth=1)
-        ax.annotate(f"{limit} times GELU", (1, limit), (0, 3), textcoords="offset points", fontsize="small")
-        ax.set(xscale="log", xlabel="elements", title=task.replace("+", " and "), ylim=(0, 3.5))
-    axes[0].set_ylabel("time relative to GELU")
-    axes[1].legend(frameon=False, fontsize="small", ncols=2, loc="upper right", bbox_to_anchor=(1, 0.95))
+def draw(sources: list[Path], path: Path) -> None:
+    """A row of panels for each stored run, of its first curve: Triton, or the C functions with one thread."""
+    figure, axes = panels(len(sources), 2, width=9.0, height=3.0 * len(sources), sharey=True)
+    for row, source in zip(axes.reshape(len(sources), 2), sources, strict=True):
+        content = json.loads(source.read_text())
+        machine = content["environment"].get("gpu") or "one CPU core"
+        for ax, (task, limit) in zip(row, LIMITS.items(), strict=True):
+            points = [p for p in content["curves"][0]["points"] if p["task"] == task]
+            for name, color in zip(DRAWN, COLORS, strict=True):
+                style = "--" if name == "ReLU" else "-"
+                ax.plot(
+                    [p["size"] for p in points], [p["ratios"][name] for p in points], style, color=color, label=name
+                )
+            ax.axhline(1, color="0.6", linewidth=0.8)
+            ax.axhline(limit, color="black", linestyle=":", linewidth=1)
+            ax.annotate(f"{limit} times GELU", (1, limit), (0, 3), textcoords="offset points", fontsize="small")
+            ax.set(xscale="log", title=f"{machine}, {task.replace('+', ' and ')}", ylim=(0, 3.5))
+        row[0].set_ylabel("time relative to GELU")
+    for ax in axes.reshape(len(sources), 2)[-1]:
+        ax.set_xlabel("elements")
+    axes.flat[1].legend(frameon=False, fontsize="small", ncols=2, loc="upper right")
     figure.savefig(path, dpi=160)
 
 
@@ -137,11 +144,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", type=Path, help="write the numbers and the machine they came from here")
-    parser.add_argument("--draw", type=Path, nargs=2, help="draw the numbers of the first file into the second")
+    parser.add_argument("--draw", type=Path, nargs="+", help="draw the numbers of these files into the last one")
     arguments = parser.parse_args()
     if arguments.draw:
-        source, target = arguments.draw
-        draw(json.loads(source.read_text())["curves"], target)
+        *sources, target = arguments.draw
+        draw(sources, target)
         return
     curves = measure(arguments.device)
     show(curves)

@@ -126,9 +126,7 @@ def in_order(name, found):
     grid = EXPERIMENTS[name].config.configs("paper")
     done = ("infinite width", "matern52")
     waiting = lambda config: (
-        is_infinite(config)
-        and getattr(config, "dataset", "") == "covtype"
-        and (config.method, config.prior) != done
+        is_infinite(config) and getattr(config, "dataset", "") == "covtype" and (config.method, config.prior) != done
     )
     grid = [config for config in grid if not waiting(config)]
     results = [found.pop(folder(name, config)) for config in grid]
