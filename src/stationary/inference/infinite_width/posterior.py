@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
 MANY, FEWER, ROUGH = 5000, 16, 1e-3  # a fit of 80,000 rows or more starts where a rough one of every 16th row ends
 NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
+COMPUTED = ("_inverses", "_replayed", "_untempered")  # what a copy computes again
 UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
 
 
@@ -176,6 +177,10 @@ class InfiniteWidthPosterior:
 
     def untempered(self) -> "InfiniteWidthPosterior":
         """The same posterior at temperature 1, whose variance and mutual information are its own."""
+        return self if self.numbers.temperature == 1 else self._untempered
+
+    @cached_property
+    def _untempered(self) -> "InfiniteWidthPosterior":
         return replace(self, numbers=replace(self.numbers, temperature=1.0))
 
     def prior(self) -> Any:
@@ -221,7 +226,7 @@ class InfiniteWidthPosterior:
         return factor, torch.stack(inverses)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_inverses", "_replayed")}
+        return {name: value for name, value in vars(self).items() if name not in COMPUTED}
 
     # More data
 
