@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import stationary as st
 from stationary import StationaryClassifier, StationaryRegressor, metrics
+from stationary.estimators import _network
 from stationary.estimators._network import _repeated
 
 BOTH = [StationaryClassifier, StationaryRegressor]
@@ -78,6 +79,30 @@ def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
     }
     search = GridSearchCV(pipeline, grid, cv=2).fit(X, y)
     assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 8
+
+
+@pytest.mark.parametrize(("units", "threads"), [(20, 1), (40_000, 3)], ids=["small", "large"])
+def test_small_networks_train_with_one_thread(monkeypatch, units, threads):
+    """Also where several fits at once begin and end in any order; afterwards the number is what it was."""
+    seen = []
+    X, y = make_blobs(100, 3, centers=2, random_state=1)
+    fit = _network.fit
+    monkeypatch.setattr(_network, "fit", lambda *a, **k: (seen.append(torch.get_num_threads()), fit(*a, **k))[1])
+    monkeypatch.setattr(_network, "ENOUGH", 10**6)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        StationaryClassifier((units,), batch_size=10, max_iter=1, random_state=0).fit(X, y)
+        assert seen == [threads] and torch.get_num_threads() == 3
+        first, second = _network._OneThread(), _network._OneThread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        assert torch.get_num_threads() == 1
+        second.__exit__()
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_calibrated_by_scikit_learn():

@@ -1,8 +1,11 @@
 """What both estimators share: the parameters, and the way from a table to a posterior."""
 
 import math
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
+from itertools import pairwise
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +33,7 @@ with extra("sklearn"):
 Array: TypeAlias = NDArray[Any]
 
 ROWS = 2**14  # rows that are predicted at a time
+ENOUGH = 2**24  # multiplications in a step of training from which on several threads are faster than one
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -107,20 +111,28 @@ class Network(BaseEstimator):
         often = _repeated(watched, weight)
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
-        self.posterior_ = fit(
-            method,
-            partial(self._build, n_outputs),
-            data,
-            training,
-            sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
-            validation=(x[often], targets[often]) if self.early_stopping and trains else None,
-            progress=self._progress,
-        )
+        small = trains and self._step_size(len(rows)) < ENOUGH
+        with _OneThread() if small else nullcontext():
+            self.posterior_ = fit(
+                method,
+                partial(self._build, n_outputs),
+                data,
+                training,
+                sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
+                validation=(x[often], targets[often]) if self.early_stopping and trains else None,
+                progress=self._progress,
+            )
         for model in self.posterior_.networks:
             headed = any(map(is_head, model.modules()))
             if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
                 calibrate_prior(model, *data, batch_size=ROWS)
         return watched
+
+    def _step_size(self, n: int) -> int:
+        """The number of multiplications in a pass of one batch through the hidden layers."""
+        sizes = (self.n_features_in_, *map(int, self._layers()))
+        batch = n if self.batch_size is None else min(n, int(self.batch_size))
+        return batch * sum(a * b for a, b in pairwise(sizes))
 
     def _method(self, random: np.random.RandomState) -> Method:
         if self.method is not None:
@@ -199,6 +211,28 @@ class Network(BaseEstimator):
 
     def _inputs(self, X: Array) -> Tensor:
         return torch.as_tensor(self.scaler_.transform(X), device=self.device)
+
+
+class _OneThread:
+    """Inside, PyTorch computes with one thread: several would wait for each other, and so for a busy neighbour.
+
+    The number of threads is that of the process, so it comes back when the last of several fits at once is over.
+    """
+
+    lock, inside, before = Lock(), 0, 1
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not _OneThread.inside:
+                _OneThread.before = torch.get_num_threads()
+            _OneThread.inside += 1
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            _OneThread.inside -= 1
+            if not _OneThread.inside:
+                torch.set_num_threads(_OneThread.before)
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:
