@@ -131,7 +131,7 @@ def test_the_noise_is_bounded_and_keeps_its_slope():
     assert variance.min() >= QUIETEST and variance.max() <= LOUDEST + QUIETEST
     inside = slice(2, 5)
     torch.testing.assert_close(variance[inside], log_variance[inside].exp(), rtol=3e-4, atol=0)
-    loss = st.beta_nll(torch.zeros(7, dtype=torch.float64), variance, torch.ones(7, dtype=torch.float64), 0.0)
+    loss = st.beta_nll(torch.zeros(7, dtype=torch.float64), torch.ones(7, dtype=torch.float64), variance, beta=0.0)
     (slope,) = torch.autograd.grad(loss.sum(), log_variance)
     assert slope.isfinite().all() and slope[1] < 0 < slope[5]  # up from below, and down from above
 

@@ -38,7 +38,7 @@ def test_its_gradient_is_that_of_the_likelihood_times_a_constant_weight(beta):
     plain = F.gaussian_nll_loss(mean, y, variance, reduction="none", eps=0.0)
     weight = torch.tensor(variance.tolist(), dtype=torch.float64) ** beta  # numbers, through which no gradient can go
     wanted = torch.autograd.grad((weight * plain).sum(), (mean, variance))
-    loss = beta_nll(mean, variance, y, beta)
+    loss = beta_nll(mean, y, variance, beta=beta)
     torch.testing.assert_close(loss, weight * plain, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), (mean, variance)), wanted, rtol=1e-12, atol=1e-12)
 
@@ -46,9 +46,9 @@ def test_its_gradient_is_that_of_the_likelihood_times_a_constant_weight(beta):
 def test_the_ends_are_the_likelihood_and_half_the_squared_error():
     mean, variance, y = numbers()
     torch.testing.assert_close(
-        beta_nll(mean, variance, y, 0.0), F.gaussian_nll_loss(mean, y, variance, reduction="none")
+        beta_nll(mean, y, variance, beta=0.0), F.gaussian_nll_loss(mean, y, variance, reduction="none")
     )
-    (of_mean,) = torch.autograd.grad(beta_nll(mean, variance, y, 1.0).sum(), mean, retain_graph=True)
+    (of_mean,) = torch.autograd.grad(beta_nll(mean, y, variance, beta=1.0).sum(), mean, retain_graph=True)
     torch.testing.assert_close(of_mean, (mean - y).detach())
 
 

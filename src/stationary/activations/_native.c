@@ -100,7 +100,10 @@ static inline double turn(float x, double turns, double shift) {
 }
 
 /* The triangle wave through 0 with slope 1 and peaks 1/4, of which sin(2 pi a) has the same sine as sin(2 pi t). */
-static inline float folded(double t) { return (float)copysign(0.25 - fabs(fabs(t) - 0.25), t); }
+static inline float folded(double t) {
+    double a = fabs(t), rest = 0.5 - a;
+    return (float)copysign(a < rest ? a : rest, t);
+}
 
 static inline float sine(float a) {
     float z = a * a;

@@ -94,7 +94,8 @@ class PeriodicTwin:
 
 def _folded(turn: Tensor) -> Tensor:
     """The triangle wave a(t) of |t| <= 1/2."""
-    return turn.abs().sub_(0.25).abs_().neg_().add_(0.25).copysign_(turn)
+    reach = turn.abs()
+    return torch.minimum(reach, 0.5 - reach).copysign_(turn)
 
 
 def _direction(turn: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Losses(nn.Module):
         """The losses (n,) of outputs (n, c), for "beta_nll" of a pair of mean and noise variance."""
         if self.loss == "beta_nll":
             mean, variance = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in outputs)
-            return beta_nll(mean, variance, y, self.beta if self.training else 0.0).mean(-1)
+            return beta_nll(mean, y, variance, beta=self.beta if self.training else 0.0).mean(-1)
         if self.loss == "cross_entropy":
             logits = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
             return F.cross_entropy(logits, y, reduction="none", label_smoothing=self.smoothing)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 
-def beta_nll(mean: Tensor, variance: Tensor, y: Tensor, beta: float = 0.5) -> Tensor:
+def beta_nll(mean: Tensor, y: Tensor, variance: Tensor, *, beta: float = 0.5) -> Tensor:
     """The beta-NLL of Seitzer et al. (2022), element by element: a Gaussian likelihood that keeps to hard rows.
 
     It is stop(v)^beta (log v + (y - mean)^2 / v) / 2, where no gradient goes through stop(v). The plain likelihood,
@@ -12,8 +12,8 @@ def beta_nll(mean: Tensor, variance: Tensor, y: Tensor, beta: float = 0.5) -> Te
 
     Args:
         mean: means.
-        variance: noise variances, positive, of the same shape.
         y: targets, of the same shape.
+        variance: noise variances, positive, of the same shape.
         beta: exponent of the weight, in [0, 1].
     """
     loss = 0.5 * (variance.log() + (y - mean).square() / variance)
