@@ -260,9 +260,10 @@ def _step(x: Tensor, surrogate: float | None, bound: float) -> Tensor:
 def sine(x: Tensor, frequency: float = 1.0) -> Tensor:
     """sin(frequency x), the activation of SIREN, which uses the frequency 30.
 
-    The error in float32, here and in the other periodic activations, is a few units in the last place of 1 for every
-    phase, since float64 takes whole turns away first. A float64 phase beyond the largest finite number is replaced by
-    x: the value is then finite, though its phase means nothing.
+    The error in float32, here and in the other periodic activations, is a few units in the last place of 1: on the CPU
+    for every phase, since float64 takes whole turns away first, and on CUDA up to a phase of 10^7. Beyond, float32
+    numbers are a radian apart, and the phase counts as 0. A float64 phase beyond the largest finite number is replaced
+    by x: the value is then finite, though its phase means nothing.
     """
     return _periodic(_sine, SINE, 1.0, x, frequency)
 
