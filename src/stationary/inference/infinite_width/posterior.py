@@ -147,7 +147,7 @@ class InfiniteWidthPosterior:
         waits = (
             self.family is Bernoulli or self.numbers.input_noise is not None
         )  # integrals and solves wait for the GPU
-        return self._replayed(z) if z.is_cuda and not waits else self._of_features(z)
+        return self._replayed(self._of_features, z) if z.is_cuda and not waits else self._of_features(z)
 
     def _of_features(self, z: Tensor) -> Any:
         u = self._place_of(z)
@@ -156,7 +156,7 @@ class InfiniteWidthPosterior:
 
     @cached_property
     def _replayed(self) -> Replayed[Any]:
-        return Replayed(self._of_features)
+        return Replayed()
 
     def _prediction(self, mean: Tensor, variance: Tensor, noise: Tensor | None, like: Tensor) -> Any:
         """The prediction of outputs with this mean, for classes without their prior mean, this variance and noise."""
