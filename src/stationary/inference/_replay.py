@@ -117,7 +117,12 @@ def state_of(network: nn.Module) -> tuple[tuple[int, ...] | None, list[Any]]:
     addresses: list[int] = []
     for module in modules_of(network):
         own = module.__dict__
-        if not _is_known(type(module)) or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        if (
+            not _is_known(type(module).__module__, type(module).__name__)
+            or "forward" in own
+            or own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+        ):
             return None, []
         held += own.values()
         for tensor in (*own["_parameters"].values(), *own["_buffers"].values()):
@@ -127,9 +132,8 @@ def state_of(network: nn.Module) -> tuple[tuple[int, ...] | None, list[Any]]:
 
 
 @cache
-def _is_known(kind: Any) -> bool:
+def _is_known(room: str, name: str) -> bool:
     """Whether a class of layers is one of PyTorch's or of this library, whose passes have no state of their own."""
-    room = kind.__module__
     layers = (
         "activation",
         "batchnorm",
@@ -141,5 +145,5 @@ def _is_known(kind: Any) -> bool:
         "normalization",
         "pooling",
     )
-    plain = room in {f"torch.nn.modules.{name}" for name in layers} and kind is not nn.MultiheadAttention
+    plain = room in {f"torch.nn.modules.{layer}" for layer in layers} and name != "MultiheadAttention"
     return plain or room.startswith(f"{__name__.split('.')[0]}.")
