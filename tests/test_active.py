@@ -81,7 +81,9 @@ def test_a_joint_batch_does_not_ask_twice():
     assert (pool[top, 0] > 0).tolist() == [True, True] and (pool[joint, 0] > 0).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("method", [st.ExactDropout(), st.MCDropout(20), st.Ensemble(4)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method", [st.ExactDropout(), st.MCDropout(20), st.Ensemble(4)], ids=lambda m: type(m).__name__
+)
 def test_finite_networks(method):
     training = st.Training(epochs=3, loss="mse")
     posterior = st.fit(method, lambda: st.MLP(2, 2, hidden=(8, 16)).double(), (X, Y), training)

@@ -4,7 +4,8 @@ Reading order: ``activations`` (the functions), ``theory`` (where their constant
 activation, the kernel of any activation), ``gp`` (from an activation to its kernel); then ``nn`` (where an activation
 plugs in), ``training``, ``inference`` (from a network to a posterior), ``predictive`` (what a prediction is),
 ``metrics`` and ``ood`` (what it is worth), ``active`` (which label to ask for next), ``estimators`` (all of it for
-scikit-learn), ``adapters`` (for other libraries), ``bo`` (for BoTorch). Behind the command line is ``lab``, with the paper's figures; nothing here imports it.
+scikit-learn), ``adapters`` and ``bo`` (for other libraries). Behind the command line is ``lab``, with the paper's
+figures; nothing here imports it.
 
 A name is imported when it is first used, so that ``stationary --help`` need not wait for PyTorch.
 """

@@ -8,8 +8,8 @@ joint covariance K of the outputs at the inputs, the noise n, and S for what is 
     "bald"      I(y_i; f | y_S) = log(1 + K_ii|S / n_i) / 2, in sum log det(I + K_SS / n) / 2;
     "entropy"   H(y_i | y_S) = log(2 pi e (K_ii|S + n_i)) / 2.
 
-For classes it is BatchBALD (Kirsch et al., 2019): I(y_S; f) = H(y_S) - sum_i E[H(y_i | f)] with the mean over samples of
-the outputs f at all inputs together, and H(y_S) over all combinations of classes, or over some that are drawn.
+For classes it is BatchBALD (Kirsch et al., 2019): I(y_S; f) = H(y_S) - sum_i E[H(y_i | f)], with the mean over samples
+of the outputs f at all inputs together, and H(y_S) over all combinations of classes, or over some that are drawn.
 """
 
 import math
@@ -250,7 +250,7 @@ def _joint_entropy(combined: Tensor, share: Tensor, probs: Tensor) -> Tensor:
             probability over samples, where they are drawn from p.
         probs: (l, s, n, c) probabilities of all rows.
     """
-    labels, samples, n, c = probs.shape
+    labels, samples, _, c = probs.shape
     size = max(1, ELEMENTS // (labels * combined.shape[-1] * c))
     parts = []
     for some in probs.split(size, 2):

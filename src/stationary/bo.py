@@ -1,7 +1,7 @@
 """Bayesian optimisation with BoTorch: a posterior of networks as its surrogate model.
 
-The kernels of ``stationary.gp`` need nothing of this: they are kernels of GPyTorch, and go into ``SingleTaskGP`` as they
-are.
+The kernels of ``stationary.gp`` need nothing of this: they are kernels of GPyTorch, and go into ``SingleTaskGP`` as
+they are.
 """
 
 import copy
@@ -20,6 +20,7 @@ with extra("bo"):
     from botorch.models.model import FantasizeMixin, Model
     from botorch.posteriors import GPyTorchPosterior
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+    from linear_operator import to_linear_operator
 
 
 class SurrogateModel(Model, FantasizeMixin):
@@ -37,8 +38,8 @@ class SurrogateModel(Model, FantasizeMixin):
         >>> candidates, _ = optimize_acqf(qLogExpectedImprovement(model, Y.max()), bounds, q=2, ...)
 
     Args:
-        posterior: a regression posterior with a joint distribution: of ``InfiniteWidth``, ``ExactDropout``, ``Laplace``,
-            ``MCDropout``, ``Ensemble`` or ``SWAG``. It maximises what the targets are, as BoTorch does.
+        posterior: a regression posterior with a joint distribution: of ``InfiniteWidth``, ``ExactDropout``,
+            ``Laplace``, ``MCDropout``, ``Ensemble`` or ``SWAG``, or one of these after ``calibrate``.
         num_outputs: number of targets.
         noise: variance of the noise that is added to the posterior's own; a number, or a tensor (m,).
     """
@@ -96,9 +97,9 @@ class SurrogateModel(Model, FantasizeMixin):
         mean, covariance = joint.mean.mT.to(X), covariance.to(X)
         covariance = covariance.expand(*mean.shape, mean.shape[-1])
         if self.num_outputs == 1:
-            result = GPyTorchPosterior(MultivariateNormal(mean[..., 0, :], covariance[..., 0, :, :]))
+            result = GPyTorchPosterior(_gaussian(mean[..., 0, :], covariance[..., 0, :, :]))
         else:
-            each = MultivariateNormal(mean, covariance)
+            each = _gaussian(mean, covariance)
             result = GPyTorchPosterior(MultitaskMultivariateNormal.from_batch_mvn(each, task_dim=-1))
         return result if posterior_transform is None else posterior_transform(posterior=result, X=X)
 
@@ -129,7 +130,8 @@ class SurrogateModel(Model, FantasizeMixin):
 
     def _changed(self, **changes: Any) -> "SurrogateModel":
         other = copy.copy(self)
-        vars(other).update(changes)
+        for name, value in changes.items():
+            setattr(other, name, value)
         return other
 
     def _prior(self, X: Tensor) -> Joint:
@@ -155,6 +157,11 @@ class SurrogateModel(Model, FantasizeMixin):
         k, joint = inputs.shape[-2], self._prior(_below(inputs.to(X), X))
         noises = _below(noise.to(joint.noise), joint.noise[..., k:, :])
         return Joint(joint.mean, joint.covariance, noises).given(targets.to(joint.mean))
+
+
+def _gaussian(mean: Tensor, covariance: Tensor) -> Any:
+    """The distribution, whose covariance may be singular by rounding: GPyTorch raises the diagonal where it has to."""
+    return MultivariateNormal(mean, to_linear_operator(covariance))
 
 
 def _below(first: Tensor, second: Tensor) -> Tensor:

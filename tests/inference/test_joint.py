@@ -73,7 +73,7 @@ def test_groups_are_blocks(method, posterior_of):
         torch.testing.assert_close(groups.mean[g], whole.mean[rows], rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(groups.covariance[g], whole.covariance[:, rows, rows], rtol=1e-8, atol=1e-12)
         torch.testing.assert_close(groups.noise[g], whole.noise[rows], rtol=1e-10, atol=0)
-    with pytest.raises(ValueError, match="group_size must be None or a positive integer that divides .* 12; got 5"):
+    with pytest.raises(ValueError, match=r"group_size must be None or a positive integer that divides .* 12; got 5"):
         posterior.joint(NEW, group_size=5)
 
 

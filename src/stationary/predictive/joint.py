@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,8 +16,8 @@ class Joint:
     """The joint distribution of the outputs at n inputs: Gaussian, by its mean and covariance.
 
     For output k, f_k ~ N(mean_k, covariance_k), and its target at input i is f_k(x_i) plus noise of variance noise_ik,
-    independent from input to input. What one output says about another is not in it. ``predict`` gives the same mean and
-    the diagonals alone. Everything is differentiable in the inputs.
+    independent from input to input. What one output says about another is not in it. ``predict`` gives the same mean,
+    and of the covariance the diagonal alone. Everything is differentiable in the inputs.
 
     Args:
         mean: (..., n, m) means of the m outputs; the dimensions in front are groups of inputs, of which each has a
@@ -65,9 +66,7 @@ class Joint:
         """(..., n, m) variance of the outputs, without noise: the diagonals of the covariances."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).mT.expand_as(self.mean)
 
-    def sample(
-        self, n_samples: int = 1, *, generator: torch.Generator | None = None, noise: bool = False
-    ) -> Tensor:
+    def sample(self, n_samples: int = 1, *, generator: torch.Generator | None = None, noise: bool = False) -> Tensor:
         """(n_samples, ..., n, m) outputs at all inputs together, by a square root of the covariance.
 
         Args:
@@ -76,7 +75,7 @@ class Joint:
             noise: whether to draw noisy targets instead of the outputs.
         """
         *batch, n, m = self.mean.shape
-        where = {"generator": generator, "dtype": self.mean.dtype, "device": self.mean.device}
+        where: dict[str, Any] = {"generator": generator, "dtype": self.mean.dtype, "device": self.mean.device}
         root = square_root(self.covariance.reshape(-1, n, n)).view(self.covariance.shape)
         drawn = (root @ torch.randn((n_samples, *batch, m, n, 1), **where))[..., 0].mT
         outputs = self.mean + drawn
