@@ -30,13 +30,13 @@ def joint_moments(
         u: (..., n, d) the places.
         variance: prior variance of the outputs, one number or (c,).
     """
-    phi = basis(u.flatten(0, -2)).unflatten(0, u.shape[:-1])
-    roots = root if root.ndim == 3 else root[None]
-    half = torch.linalg.solve_triangular(roots, phi.mT[..., None, :, :], upper=False)  # (..., c or 1, M, n)
+    flat, roots = basis(u.flatten(0, -2)), root if root.ndim == 3 else root[None]
+    half = torch.linalg.solve_triangular(roots, flat.mT, upper=False).mT  # of all groups at once: roots are large
+    phi, half = flat.unflatten(0, u.shape[:-1]), half.unflatten(1, u.shape[:-1]).movedim(0, -3)
     scaled = (u / basis.lengthscale).reshape(-1, *u.shape[-2:])
     similarity = torch.vmap(lambda some: gram(basis.kernel, some, some))(scaled)
     rest = similarity.view(*u.shape[:-1], u.shape[-2]) - phi @ phi.mT
     same = torch.eye(u.shape[-2], dtype=torch.bool, device=u.device)
     rest = torch.where(same, torch.diag_embed(unseen(phi)), rest)  # exact there, and with no slope of a distance of 0
     scale = torch.as_tensor(variance).to(u).reshape(-1, 1, 1)
-    return phi @ mean, half.mT @ half + scale * rest[..., None, :, :]
+    return phi @ mean, half @ half.mT + scale * rest[..., None, :, :]
