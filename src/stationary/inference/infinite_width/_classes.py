@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes
+from stationary.inference.infinite_width._basis import Passes, outer
 from stationary.inference.infinite_width._sums import Total
 
 TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
@@ -184,14 +184,13 @@ class _Problem:
     def roots(self, mean: Tensor) -> Tensor:
         """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""
         task, (size, c) = self.task, mean.shape
-        outer = mean.new_zeros(c if task.several else 1, size, size)
+        sums = mean.new_zeros(c if task.several else 1, size, size)
         for rows, phi in task.passes:
             scale = task.weight[rows, None] * self.shrink[rows].square()
-            for each, share in zip(
-                outer, (scale * self.likelihood.bound(self.outputs(rows, phi, mean))).mT, strict=True
-            ):
-                each += phi.mT @ (share[:, None] * phi)
-        return torch.linalg.cholesky(task.total(outer) + _eye(size, mean) / task.variance)
+            shares = scale * self.likelihood.bound(self.outputs(rows, phi, mean))
+            for each, share in zip(sums, shares.mT, strict=True):
+                each += outer(phi, share)
+        return torch.linalg.cholesky(task.total(sums) + _eye(size, mean) / task.variance)
 
     def times_curvature(self, outputs: list[Tensor], direction: Tensor) -> Tensor:
         product = torch.zeros_like(direction)
@@ -255,10 +254,10 @@ class _Problem:
             within = (within - mean[:, :, None] * mean[:, None]) * scale[:, None, None]
             for a in range(c - 1):
                 for b in range(a + 1):
-                    curvature[a, :, b] += phi.mT @ (within[:, a, b, None] * phi)
+                    curvature[a, :, b] += outer(phi, within[:, a, b])
         for a in range(c - 1):
             for b in range(a):
-                curvature[b, :, a] = curvature[a, :, b].mT
+                curvature[a, :, b] = curvature[a, :, b].tril() + curvature[a, :, b].tril(-1).mT
         matrix = self.task.total(curvature).view((c - 1) * size, -1)
         matrix.diagonal().add_(1 / self.task.variance)
         direction = torch.cholesky_solve(((gradient - alike) @ basis).mT.reshape(-1, 1), torch.linalg.cholesky(matrix))

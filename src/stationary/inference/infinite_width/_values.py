@@ -15,19 +15,27 @@ validation rows. The collapsed bound of Titsias (2009) takes many rows, and what
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes, unseen
+from stationary.inference.infinite_width._basis import Passes, outer, unseen
 from stationary.inference.infinite_width._sums import Total
 from stationary.theory.isotropic import gram
 
+Array: TypeAlias = NDArray[np.float64]
+
 RATIO = 1.0  # prior standard deviation of the logarithm of a column's length-scale, around the typical distance
-EVALUATIONS = 80  # of the bound and its slope, at most
+EVALUATIONS = 80  # of the loss and its slope, at most
+TOLERANCE = 1e-5  # of the loss, a mean over rows, relative; of its slope
+FEW = 300  # rows whose evidence is looked at first
+ELSEWHERE = 0.5  # difference of the logarithm of a number between two ends of the search that are not the same
 ROUNDING = 1e-7  # share of the variance below which what a row leaves unseen is rounding
 QUIETEST = 1e-6  # smallest noise variance, relative to the variance of the targets
 
@@ -57,13 +65,12 @@ def solve(passes: Passes, y: Tensor, weight: Tensor, variance: Tensor, noise: Te
         total: sum over the machines.
     """
     size, m = passes.basis.size, y.shape[1]
-    outer, products = y.new_zeros(m, size, size), y.new_zeros(m, size, 1)
+    sums, products = y.new_zeros(m, size, size), y.new_zeros(m, size, 1)
     for rows, phi in passes:
         for k, share in enumerate(_shares(phi, weight[rows], variance, noise.expand_as(y)[rows])):
-            weighted = share[:, None] * phi
-            outer[k] += weighted.mT @ phi
-            products[k] += weighted.mT @ y[rows, k : k + 1]
-    root = torch.linalg.cholesky(total(outer) + torch.eye(size).to(y) / variance[:, None, None])
+            sums[k] += outer(phi, share)
+            products[k] += phi.mT @ (share * y[rows, k])[:, None]
+    root = torch.linalg.cholesky(total(sums) + torch.eye(size).to(y) / variance[:, None, None])
     return Values(torch.cholesky_solve(total(products), root)[..., 0].mT, root)
 
 
@@ -107,16 +114,34 @@ def log_evidence(similarity: Tensor, y: Tensor, weight: Tensor, variance: Tensor
 
     Args:
         similarity: (n, n) the kernel of unit variance between the rows.
-        y, weight, variance: as for ``collapsed_bound``; a row of weight 2 has half the noise.
+        y, weight, variance: as for ``collapsed_bound``; a row of weight 2 has half the noise. One variance for several
+            outputs is that of all.
         noise: (m,) noise variances, or (n, m) one for each row.
     """
-    outputs = []
-    for of_output, s2, n in zip(y.mT, variance, noise.mT if noise.ndim == 2 else noise, strict=True):
-        root = torch.linalg.cholesky(s2 * similarity + torch.diag(n / weight))
-        inner = torch.linalg.solve_triangular(root, of_output[:, None], upper=False)
-        log_det = 2 * root.diagonal().log().sum() + ((weight - 1) * n.log() + weight.log()).sum()
-        outputs.append(inner.square().sum() + log_det + weight.sum() * math.log(2 * math.pi))
-    return -0.5 * torch.stack(outputs).sum()
+    columns = y.shape[1] // len(variance)
+    terms = []
+    for some, s2, n in zip(y.split(columns, 1), variance, noise.mT if noise.ndim == 2 else noise, strict=True):
+        log_det = ((weight - 1) * n.log() + weight.log()).sum() + weight.sum() * math.log(2 * math.pi)
+        terms.append(_Surprise.apply(s2 * similarity + torch.diag(n / weight), some) + columns * log_det)
+    return -0.5 * torch.stack(terms).sum()
+
+
+class _Surprise(torch.autograd.Function):
+    """m log det K + tr(Y^T K^-1 Y) of K (n, n) and Y (n, m), whose slope in K is m K^-1 - K^-1 Y Y^T K^-1."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, y: Tensor) -> Tensor:
+        root = torch.linalg.cholesky(matrix)
+        solved = torch.cholesky_solve(y, root)
+        ctx.save_for_backward(root, solved)
+        return 2 * y.shape[1] * root.diagonal().log().sum() + (y * solved).sum()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        root, solved = ctx.saved_tensors
+        slope = torch.addmm(torch.cholesky_inverse(root), solved, solved.mT, beta=solved.shape[1], alpha=-1)
+        return grad * slope, 2 * grad * solved
 
 
 def predictive_nlpd(
@@ -181,15 +206,17 @@ def choose(
             spread * (QUIETEST + noise) if fixed_noise is None else fixed_noise,
         )
 
-    def loss(theta: Tensor) -> Tensor:
+    def of_evidence(theta: Tensor, some: Tensor | slice) -> Tensor:
         chosen = numbers(theta)
+        places = u[some] / chosen.lengthscale
+        each = chosen.noise if relative is None else chosen.noise * relative[some]
+        evidence = log_evidence(gram(kernel, places, places), y[some], weight[some], chosen.variance, each)
         unlikely = (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 or typical else 0.0
-        if inducing is None:
-            places = u / chosen.lengthscale
-            similarity = gram(kernel, places, places)
-            each = chosen.noise if relative is None else chosen.noise * relative
-            evidence = log_evidence(similarity, y, weight, chosen.variance, each)
-            return (unlikely - evidence) / weight.sum()
+        return (unlikely - evidence) / weight[some].sum()
+
+    def of_validation(theta: Tensor) -> Tensor:
+        assert inducing is not None and validation is not None
+        chosen = numbers(theta)
         scaled = inducing / chosen.lengthscale
         eye = torch.eye(len(inducing)).to(inducing)
         factor = torch.linalg.cholesky(gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye)
@@ -198,14 +225,37 @@ def choose(
             similarity = gram(kernel, scaled, at / chosen.lengthscale)
             return torch.linalg.solve_triangular(factor, similarity, upper=False).mT
 
-        if validation is None:
-            bound = collapsed_bound(features(u), y, weight, chosen.variance, chosen.noise)
-            return (unlikely - bound) / weight.sum()
         new, new_y = validation
         return predictive_nlpd(features(u), y, weight, features(new), new_y, chosen.variance, chosen.noise)
 
-    def value_and_slope(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        at = torch.tensor(theta, device=u.device, dtype=u.dtype, requires_grad=True)
+    limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
+    thetas = [np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))]) for noise in starts]
+
+    def ends(loss: Callable[[Tensor], Tensor], thetas: list[Array], name: str) -> list[Any]:
+        found = [_minimum(loss, theta, limits, u) for theta in thetas]
+        for end in found if verbose else ():
+            verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
+        return sorted(found, key=lambda end: float(end.fun))
+
+    if validation is not None:
+        [best, *_] = ends(of_validation, thetas, "NLPD")
+    else:
+        if len(u) > 2 * FEW:
+            few = _few(u / start)
+            first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
+            thetas = [first.x, *(other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE)]
+        [best, *_] = ends(lambda theta: of_evidence(theta, slice(None)), thetas, f"-evidence of {len(u)} rows")
+    with torch.no_grad():
+        return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
+
+
+def _minimum(
+    loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor
+) -> Any:
+    """The result of L-BFGS from one start."""
+
+    def value_and_slope(theta: Array) -> tuple[float, Array]:
+        at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
         try:
             with torch.enable_grad():
                 value = loss(at)
@@ -217,16 +267,16 @@ def choose(
             return 1e10, np.zeros_like(theta)
         return value.item(), slope.cpu().numpy()
 
-    ends = []
-    limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
-    for noise in starts:
-        theta = np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))])
-        end = minimize(
-            value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options={"maxfun": EVALUATIONS}
-        )
-        ends.append(end)
-        if verbose:
-            verbose(f"noise starts at {noise:g} of the variance: {end.fun:.5f} after {end.nfev} evaluations")
-    best = min(ends, key=lambda end: float(end.fun))
-    with torch.no_grad():
-        return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
+    options = {"maxfun": EVALUATIONS, "ftol": TOLERANCE, "gtol": TOLERANCE}
+    return minimize(value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+
+
+def _few(u: Tensor) -> Tensor:
+    """The indices of a few rows of u (n, d): some at random, and the nearest of the others to each of them.
+
+    Rows that are close to each other tell noise from what the function does.
+    """
+    some = torch.randperm(len(u), generator=torch.Generator().manual_seed(0))[: FEW // 2].to(u.device)
+    distances = torch.cdist(u[some], u)
+    distances[:, some] = math.inf
+    return torch.cat([some, distances.argmin(1).unique()])
