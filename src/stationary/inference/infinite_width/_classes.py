@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes, outer
+from stationary.inference.infinite_width._basis import Passes, outer, unseen
 from stationary.inference.infinite_width._sums import Total
 
 TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
@@ -181,13 +181,18 @@ class _Problem:
         half = mean.square().sum() / (2 * task.variance)
         return float(task.total(loss) + half), task.total(slope) + mean / task.variance
 
-    def roots(self, mean: Tensor) -> Tensor:
+    def roots(self, mean: Tensor, one: int | None = None) -> Tensor:
         """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""
         task, (size, c) = self.task, mean.shape
         sums = mean.new_zeros(c if task.several else 1, size, size)
         for rows, phi in task.passes:
             scale = task.weight[rows, None] * self.shrink[rows].square()
-            shares = scale * self.likelihood.bound(self.outputs(rows, phi, mean))
+            z = self.outputs(rows, phi, mean)
+            if one is None:
+                shares = scale * self.likelihood.bound(z)
+            else:
+                p = z.softmax(-1)[:, one:one+1]
+                shares = scale * p * (1 - p)
             for each, share in zip(sums, shares.mT, strict=True):
                 each += outer(phi, share)
         return torch.linalg.cholesky(task.total(sums) + _eye(size, mean) / task.variance)
@@ -277,3 +282,42 @@ def log_evidence(task: Task, solution: Solution) -> float:
     log_det = 2 * solution.root.diagonal(dim1=-2, dim2=-1).log().sum()
     copies = len(task.offset) if task.several else directions
     return -solution.loss - 0.5 * (directions * float(log_det) + copies * size * math.log(task.variance))
+
+
+def left_out(task: Task, solution: Solution, some: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean (k, c) and variance (k, 1 or c) of the outputs at some rows, each as if it had not been learnt from.
+
+    Without row i the minimum is, to first order, where the other rows' curvature leaves it:
+
+        phi^T W + R a (p - e_y),    R = q / (1 - h q),    q = phi^T H^-1 phi,
+
+    with h its share of the curvature H, and R is the variance there. For more than two classes the H of each class has
+    the curvature p (1 - p) of its own output, since the bound for all of them would leave too little to change.
+
+    Args:
+        task: the rows that were learnt from.
+        solution: the posterior.
+        some: (k,) indices of the rows.
+    """
+    problem = _Problem(task)
+    phi = task.passes.basis(task.passes.places(some))
+    shrink, weight = problem.shrink[some], task.weight[some, None]
+    mean = phi @ solution.mean
+    z, y = task.offset + shrink * mean, task.targets[some]
+    slope, scale = weight * shrink * problem.likelihood.slope(z, y), weight * shrink.square()
+
+    def without(root: Tensor, h: Tensor) -> Tensor:
+        q = torch.linalg.solve_triangular(root, phi.mT, upper=False).square().sum(0)
+        return q / (1 - h * q).clamp(min=1e-3)
+
+    own = scale * problem.likelihood.bound(z)
+    roots = solution.root if task.several else solution.root[None]
+    variance = torch.stack([without(root, h) for root, h in zip(roots, own.mT, strict=True)], -1)
+    change = variance
+    if not task.several and len(task.offset) > 2:
+        change = torch.zeros_like(mean)
+        for c in range(len(task.offset)):
+            root = problem.roots(solution.mean, c)[0]
+            p = z.softmax(-1)[:, c]
+            change[:, c] = without(root, scale[:, 0] * p * (1 - p))
+    return mean + change * slope, variance + task.variance * unseen(phi)[:, None]

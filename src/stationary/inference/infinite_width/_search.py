@@ -20,7 +20,8 @@ REACH = 6.0, 3.0  # farthest that it goes from the start, in the same powers
 ROUGH = 1e-3  # tolerance of a fit within the search
 COLDEST, HOTTEST = 0.01, 1.0  # temperatures
 PAIRS = 1000  # rows between which distances are measured
-FOLDS = 5
+LEFT_OUT = 2000  # rows, at most, each of which is predicted without itself
+SMALL_ROWS, SMALL_INDUCING = 1000, 500
 INDUCING = 1000  # at most, as many as the fit has by default: with fewer, more is unseen, and other numbers are best
 COLUMN_ROWS = 1000  # at most, for the columns
 
@@ -54,6 +55,7 @@ class Found:
     variance: float
     temperature: float
     loss: float
+    mean: Tensor
 
 
 def search(
@@ -80,19 +82,27 @@ def search(
             come from the NLPD of five folds of the rows, at the length-scale that the evidence has chosen.
         verbose: function that takes a line of text for each step.
     """
-    start = typical_distance(sample.u)
+    start, by_rows = typical_distance(sample.u), sample.validation is None and cross_validate
     if lengthscale is not None:
         start = torch.as_tensor(lengthscale).to(sample.u)
     elif per_column and sample.u.shape[1] > 1:
         start = _by_regression(sample, start, verbose)
-    tries = _Tries(sample, start, variance, temperature, verbose)
+    tries = _Tries(_smaller(sample) if by_rows else sample, start, variance, temperature, verbose)
     place = (0.0, 0.0)
     ways = [(1, 0), (-1, 0)] * (lengthscale is None) + [(0, 1), (0, -1)] * (variance is None)
     place = _descend(place, ways, STEPS, lambda at: tries(*at, _judged).loss)
-    if sample.validation is None and cross_validate and temperature is None:
-        place = _descend(place, ways[-2:] * (variance is None), STEPS[:1], lambda at: tries(*at, _in_folds).loss)
-        return tries(*place, _in_folds)
+    if by_rows and temperature is None:
+        place = _descend(place, ways[-2:] * (variance is None), STEPS[:1], lambda at: tries(*at, _left_out).loss)
+        return _Tries(sample, start, variance, temperature, verbose)(*place, _left_out)
     return tries(*place, _judged)
+
+
+def _smaller(sample: Sample) -> Sample:
+    """Some of the rows, and some of these as inducing inputs."""
+    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:SMALL_ROWS].to(sample.u.device)
+    if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING: return sample
+    inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
+    return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
 
 
 Place: TypeAlias = tuple[float, float]
@@ -135,6 +145,7 @@ class _Tries:
         self.verbose = verbose
         self.found: dict[tuple[float, float, Judge], Found] = {}
         self.passes: dict[float, tuple[Passes, Tensor | None]] = {}  # and where the next solution starts
+        self.last: tuple[Basis, Tensor] | None = None  # the last solution
 
     def __call__(self, i: float, j: float, judge: Judge) -> Found:
         if (i, j, judge) not in self.found:
@@ -146,11 +157,13 @@ class _Tries:
                 basis = Basis.of(sample.kernel, scale, sample.inducing)
                 self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
             passes, warm = self.passes[i]
+            if warm is None and self.last is not None:  # the same outputs at the inducing inputs
+                warm = torch.linalg.solve_triangular(passes.basis.factor, self.last[0].factor @ self.last[1], upper=False)
             task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone)
             solution = _classes.solve(task, warm, ROUGH)
-            self.passes[i] = passes, solution.mean
+            self.passes[i], self.last = (passes, solution.mean), (passes.basis, solution.mean)
             temperature, loss = judge(sample, task, solution, self.temperature)
-            self.found[i, j, judge] = Found(scale, variance, temperature, loss)
+            self.found[i, j, judge] = Found(scale, variance, temperature, loss, solution.mean)
             self.verbose(
                 f"length-scale {_typical(scale):.4g}, variance {variance:.4g}, temperature {temperature:.3g}: "
                 f"{self._name(judge)} {loss:.5f}"
@@ -158,8 +171,8 @@ class _Tries:
         return self.found[i, j, judge]
 
     def _name(self, judge: Judge) -> str:
-        if judge is _in_folds:
-            return "NLPD in folds"
+        if judge is _left_out:
+            return "NLPD of rows left out"
         return "-evidence per row" if self.sample.validation is None else "NLPD"
 
 
@@ -189,19 +202,13 @@ def _judged(
     )
 
 
-def _in_folds(
+def _left_out(
     sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
 ) -> tuple[float, float]:
-    """The temperature, and the NLPD of the rows, each predicted by a fit without its fold."""
-    fold = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0)) % FOLDS
-    parts = []
-    for k in range(FOLDS):
-        out = (fold == k).to(sample.u.device)
-        without = _classes.solve(replace(task, weight=sample.weight * ~out), solution.mean, ROUGH)
-        mean, variance = moments(task.passes.basis, without.mean, without.root, sample.u[out], task.variance)
-        parts.append((mean, variance, sample.y[out], sample.weight[out]))
-    mean, variance, y, weight = (torch.cat(each) for each in zip(*parts, strict=True))
-    return _best(mean, variance, sample.offset, y, weight, temperature)
+    """The temperature, and the NLPD of rows, each predicted without itself."""
+    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:LEFT_OUT].to(sample.u.device)
+    mean, variance = _classes.left_out(task, solution, some)
+    return _best(mean, variance, sample.offset, sample.y[some], sample.weight[some], temperature)
 
 
 def _best(
