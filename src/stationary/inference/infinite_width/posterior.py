@@ -110,6 +110,7 @@ class InfiniteWidthPosterior:
         validation_rows: Tensor | None = None,
         total: Total = alone,
         start: Tensor | None = None,
+        nearby: Tensor | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
@@ -124,7 +125,7 @@ class InfiniteWidthPosterior:
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
                 near = replace(task, passes=passes, targets=few.y, weight=FEWER * few.weight)
                 start = _classes.solve(near, None, ROUGH).mean
-            solution = _classes.solve(task, start)
+            solution = _classes.solve(task, start, nearby=nearby)
             mean, root = solution.mean, solution.root
         return cls(
             method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
