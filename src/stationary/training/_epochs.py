@@ -13,6 +13,7 @@ from stationary.training._members import Named, Trainees
 from stationary.training.data import Data, Rows, checked_targets
 
 AfterStep = Callable[[], object]
+AHEAD = 2**18  # numbers of inputs that are gathered at a time: a gather takes longer than many a step
 
 
 class Epochs(Protocol):
@@ -126,9 +127,11 @@ def evaluate(members: Trainees, data: Rows | Data, size: int | None) -> list[flo
 
 def _parts(members: Trainees, data: Rows, rows: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches x, y and weight of the rows: (K, b, ...) for stacked members, (b, ...) for a network by itself."""
-    for batch in rows.split(size, dim=1):
-        mine = batch.expand(len(members.models), -1) if members.stacked else batch[0]
-        yield data.x[mine], data.y[mine], data.weights(mine)
+    ahead = max(1, AHEAD // (size * data.x[0].numel()))
+    for some in rows.split(ahead * size, dim=1):
+        mine = some.expand(len(members.models), -1) if members.stacked else some[0]
+        gathered = data.x[mine], data.y[mine], data.weights(mine)
+        yield from zip(*(tensor.split(size, mine.ndim - 1) for tensor in gathered), strict=True)
 
 
 def streamed(members: Trainees, data: Data, name: str = "") -> Iterator[tuple[Any, Tensor, Tensor]]:
