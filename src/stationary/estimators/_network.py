@@ -214,7 +214,8 @@ class Network(BaseEstimator):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _inputs(self, X: Array) -> Tensor:
-        return torch.as_tensor(self.scaler_.transform(X), device=self.device)
+        scaled = (X - self.scaler_.mean_) / self.scaler_.scale_  # ``transform`` would check all rows once more
+        return torch.as_tensor(scaled, device=self.device)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Ways to train for an epoch: over rows in memory, or over batches of an iterable. ``_cuda_graph`` has a third way."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -9,6 +10,7 @@ from torch.optim import Optimizer
 
 from stationary.nn.init import seeded
 from stationary.nn.running import batches, call, evaluating, outputs_of
+from stationary.training._by_hand import ByHand
 from stationary.training._members import Named, Trainees
 from stationary.training.data import Data, Rows, checked_targets
 
@@ -103,15 +105,21 @@ def _epoch(
     members: Trainees, parts: Iterator[tuple[Any, Tensor, Tensor]], optimizer: Optimizer, after_step: AfterStep
 ) -> list[float]:
     members.set_mode(training=True)
+    gradients = ByHand(members).gradients if ByHand.suits(members) else partial(_gradients, members)
     sums = []
-    for x, y, weight in parts:
-        loss, total = members.sums(x, y, weight, dropout=True)
+    for part in parts:
         optimizer.zero_grad()
-        (loss / total).sum().backward()  # members share no parameter, so each gets its own gradient
+        sums.append(gradients(*part))
         optimizer.step()
         after_step()
-        sums.append((loss.detach(), total))
     return _mean(sums)
+
+
+def _gradients(members: Trainees, x: Any, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Set the gradients of all parameters, and return the weighted losses and the weights of the batch, (K,) each."""
+    loss, total = members.sums(x, y, weight, dropout=True)
+    (loss / total).sum().backward()  # members share no parameter, so each gets its own gradient
+    return loss.detach(), total
 
 
 def evaluate(members: Trainees, data: Rows | Data, size: int | None) -> list[float]:

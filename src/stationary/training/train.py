@@ -384,10 +384,10 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
         from stationary.training import _stacked_triton as stacked
 
         return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()})
-    on_gpu = any(parameter.is_cuda for parameter in parameters.values())
-    if training.optimizer != "sgd" and not on_gpu:
+    device = next(iter(parameters.values())).device.type
+    if training.optimizer != "sgd" and device == "cpu":
         return LightAdam(groups, rate, decoupled=training.optimizer == "adamw")
     if training.optimizer != "sgd":
         kind = Adam if training.optimizer == "adam" else AdamW
-        return kind(groups, rate, fused=True, capturable=True)
+        return kind(groups, rate, fused=True, capturable=device == "cuda")
     return SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
