@@ -79,7 +79,10 @@ def test_the_steps_of_adam_are_those_of_pytorch(decoupled):
     ours, theirs = ([value.clone().requires_grad_() for value in start] for _ in range(2))
 
     def groups(parameters):
-        return [{"params": parameters[:1], "lr": 0.1, "weight_decay": 0.2}, {"params": parameters[1:]}]
+        return [
+            {"params": parameters[:1], "lr": 0.1, "weight_decay": 0.2},
+            {"params": parameters[1:], "weight_decay": 0.0},
+        ]
 
     light, plain = LightAdam(groups(ours), 0.01, decoupled=decoupled), kind(groups(theirs), 0.01, fused=True)
     for step in range(6):
