@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, distributions
 
+from stationary._pieces import PIECE
 from stationary.predictive._base import (
     CHUNK,
     NODES,
@@ -178,7 +179,8 @@ class Categorical(Predictive):
             return cls.from_logistic(expected, mean, variance, prior_restored=prior_restored)
         n, c = mean.shape
         rows, sums = square_root(covariance).permute(2, 1, 0).reshape(c, c * n), Sums()
-        for some in normal_nodes(NODES, c).to(mean).split(max(1, CHUNK // mean.numel())):
+        at_a_time = max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())
+        for some in normal_nodes(NODES, c).to(mean).split(at_a_time):
             z = (some @ rows).view(-1, c, n) + mean.mT  # (s, c, n): operations over classes run along whole vectors
             top = z.amax(1, keepdim=True)
             below = z.sub_(top)
