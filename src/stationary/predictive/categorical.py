@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, distributions
 
+from stationary._pieces import PIECE
 from stationary.predictive._base import (
     CHUNK,
     NODES,
@@ -177,13 +178,20 @@ class Categorical(Predictive):
             expected = logistic.of_gaussian(mean[:, 1] - mean[:, 0], difference.clamp(min=0))
             return cls.from_logistic(expected, mean, variance, prior_restored=prior_restored)
         n, c = mean.shape
-        rows = square_root(covariance).permute(2, 1, 0).reshape(c, c * n)
-        nodes = normal_nodes(NODES, c).to(mean)
-        chunks = (
-            Members(((some @ rows).view(-1, c, n) + mean.mT).mT) for some in nodes.split(max(1, CHUNK // mean.numel()))
-        )
-        result = cls.from_members(chunks, NODES)
-        return replace(result, output_mean=mean, output_variance=variance, prior_restored=prior_restored)
+        rows, sums = square_root(covariance).permute(2, 1, 0).reshape(c, c * n), Sums()
+        at_a_time = max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())
+        for some in normal_nodes(NODES, c).to(mean).split(at_a_time):
+            z = (some @ rows).view(-1, c, n) + mean.mT  # (s, c, n): operations over classes run along whole vectors
+            top = z.amax(1, keepdim=True)
+            below = z.sub_(top)
+            p = below.exp()
+            total = p.sum(1, keepdim=True)
+            p /= total
+            log_total = total.log_()
+            sums.add(p, top + log_total, log_total[:, 0] - below.mul_(p).sum(1))
+        probs, log_normalizer, entropy = sums.mean()
+        log_probs = mean - log_normalizer.mT  # the nodes are mirrored, so that the mean of z is the mean
+        return cls(probs.mT.contiguous(), log_probs, entropy, mean, variance, prior_restored=prior_restored)
 
     @classmethod
     def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
