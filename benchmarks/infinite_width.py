@@ -9,7 +9,7 @@ rows; on a GPU also 10^6 rows and 1000 classes, with the peak of its memory. Pre
 32 x 32 pixels through a ResNet-18, as a plain network, with the head of infinite width on its features, with 100
 dropout samples, and, where laplace-torch is installed, with the Laplace approximation of its last layer; the ratio is
 to the plain pass, measured in turn. Probabilities: their largest and mean distance from those of 10^5 samples of the
-outputs. Rate: fit and prediction of 25,000 x 1024 features, 5 classes, M = 2000, beside the rate of large matrix products.
+outputs. Rate: fit and prediction of 25,000 x 1024 features, 5 classes, M = 2000, beside the rate of large products.
 """
 
 import argparse
