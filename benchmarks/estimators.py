@@ -2,11 +2,11 @@
 
     python benchmarks/estimators.py --json results/benchmarks/estimators.json
 
-Tables: eight of 1,800 to 20,000 rows, five of classes and three of values, bundled or generated, a fifth to test.
-The models are fitted to each table in turn, ``--rounds`` times (infinite width once), and predict its test rows in
-turn, 20 times; times are medians. Ratios are to ``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind
-a ``StandardScaler``, in the same run. NLPD is that of the test rows, for values in units of their standard deviation;
-the regressor of scikit-learn has no variance, and gets that of its residuals on the training rows. ``bare_s`` is the floor
+Tables: eight of 1,800 to 20,000 rows, five of classes and three of values, bundled or generated, a fifth to test. The
+models are fitted to each table in turn, ``--rounds`` times (infinite width once), and predict its test rows in turn, 20
+times; times are medians. Ratios are to ``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind a
+``StandardScaler``, in the same run. NLPD is that of the test rows, for values in units of their standard deviation; the
+regressor of scikit-learn has no variance, and gets that of its residuals on the training rows. ``bare_s`` is the floor
 of a prediction by one hidden layer: scikit-learn's check of the rows, two matrix products and an exponential of each
 hidden unit, in NumPy.
 
