@@ -6,9 +6,9 @@ Tables: eight of 1,800 to 20,000 rows, five of classes and three of values, bund
 models are fitted to each table in turn, ``--rounds`` times (infinite width once), and predict its test rows in turn, 20
 times; times are medians. Ratios are to ``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind a
 ``StandardScaler``, in the same run. NLPD is that of the test rows, for values in units of their standard deviation; the
-regressor of scikit-learn has no variance, and gets that of its residuals on the training rows. ``bare_s`` is the floor
-of a prediction by one hidden layer: scikit-learn's check of the rows, two matrix products and an exponential of each
-hidden unit, in NumPy.
+regressor of scikit-learn has no variance, and gets that of its residuals on the training rows. ``bare_s`` is for scale,
+and no lower bound: scikit-learn's check of the rows, two matrix products and an exponential of each hidden unit, in
+NumPy.
 
 Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
 another process that multiplies matrices all the while, relative to one alone, with all threads.
@@ -100,7 +100,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def bare(x: Any, units: int, outputs: int) -> Callable[[], Any]:
-    """What a prediction by one hidden layer takes at least."""
+    """A prediction by one hidden layer and nothing else, in NumPy."""
     first, second = np.random.default_rng(0).normal(size=(x.shape[1], units)), np.ones((units, outputs))
     return lambda: np.exp(-((check_array(x) @ first) ** 2)) @ second
 
