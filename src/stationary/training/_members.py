@@ -183,8 +183,8 @@ class Trainees:
         """Put the networks in train or eval mode; modules that draw, or came in eval mode, stay in eval mode."""
         for model in self.models:
             model.train(training)
-            for module in drawing(model):
-                module.eval()  # its masks or numbers are given by hooks
+            for random in drawing(model):
+                random.eval()  # its masks or numbers are given by hooks
         self.losses.training = training
         for module in self.still:
             module.training = False  # not eval(), which would take its parts along, such as a new head
