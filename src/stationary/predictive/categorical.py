@@ -22,6 +22,8 @@ from stationary.predictive._base import (
 )
 from stationary.theory import logistic, softmax
 
+SMALL = 1e-9  # below it, the error of an integral is no longer small beside a probability
+
 
 class Top(NamedTuple):
     """(n, k) each: the most probable classes, and their probabilities."""
@@ -201,7 +203,7 @@ class Categorical(Predictive):
             return cls.from_logistic(logistic.of_gaussian(mean[:, 1] - mean[:, 0], 2 * variance), mean, spread)
         expected = softmax.of_gaussian(mean, variance)
         log_probs = mean - expected.log_normalizer[:, None]
-        return cls(expected.probabilities, log_probs, expected.entropy, mean, spread)
+        return cls(_above_zero(expected.probabilities, log_probs), log_probs, expected.entropy, mean, spread)
 
     @classmethod
     def from_logistic(
@@ -217,4 +219,15 @@ class Categorical(Predictive):
         probs = torch.stack([1 - expected.probability, expected.probability], -1)
         log_probs = torch.stack([-half, half], -1) - expected.log_cosh[:, None]
         probs, log_probs, entropy = (a.to(output_mean.dtype) for a in (probs, log_probs, expected.entropy))
+        probs = _above_zero(probs, log_probs)
         return cls(probs, log_probs, entropy, output_mean, output_variance, prior_restored=prior_restored)
+
+
+def _above_zero(probs: Tensor, log_probs: Tensor) -> Tensor:
+    """Probabilities E[p], the small ones at least e^E[log p], which they never are below by Jensen's inequality.
+
+    Integrals give such a small one as 0 or as a rounding error, and one 0 makes the NLPD infinite. None is below the
+    smallest normal number of the dtype.
+    """
+    floor = log_probs.exp().clamp(min=torch.finfo(probs.dtype).tiny)
+    return torch.where(probs < SMALL, torch.maximum(probs, floor), probs)

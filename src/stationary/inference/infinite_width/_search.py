@@ -103,7 +103,8 @@ def search(
 def _smaller(sample: Sample) -> Sample:
     """Some of the rows, and some of these as inducing inputs."""
     some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:SMALL_ROWS].to(sample.u.device)
-    if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING: return sample
+    if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING:
+        return sample
     inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
     return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
 
@@ -169,7 +170,9 @@ class _Tries:
                 self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
             passes, warm = self.passes[i]
             if warm is None and self.last is not None:  # the same outputs at the inducing inputs
-                warm = torch.linalg.solve_triangular(passes.basis.factor, self.last[0].factor @ self.last[1], upper=False)
+                warm = torch.linalg.solve_triangular(
+                    passes.basis.factor, self.last[0].factor @ self.last[1], upper=False
+                )
             task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone)
             solution = _classes.solve(task, warm, ROUGH)
             self.passes[i], self.last = (passes, solution.mean), (passes.basis, solution.mean)
@@ -200,9 +203,7 @@ def typical_distance(u: Tensor) -> Tensor:
     return distances.median()
 
 
-def _judged(
-    sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
-) -> Judged:
+def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
@@ -212,9 +213,7 @@ def _judged(
     return *_best(*outputs, sample.offset, y, None, temperature), None
 
 
-def _left_out(
-    sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
-) -> Judged:
+def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
     some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:LEFT_OUT].to(sample.u.device)
     mean, variance, roots = _classes.left_out(task, solution, some)
