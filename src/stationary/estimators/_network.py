@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from threading import Lock
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from stationary._checks import is_count
 from stationary._extras import extra
+from stationary.estimators._convergence import warn_unless_converged
 from stationary.inference import InfiniteWidth, Method, Posterior, fit
 from stationary.inference.base import Networks
 from stationary.inference.predict import DEFAULT
@@ -126,6 +127,10 @@ class Network(BaseEstimator):
                 validation=None if validation is None else _single(validation),
                 progress=self._progress,
             )
+        patience = int(self.n_iter_no_change)
+        warn_unless_converged(
+            self.loss_curve_, self.n_iter_, training.epochs, patience, early_stopping=self.early_stopping
+        )
         for model in self.posterior_.networks:
             headed = any(map(is_head, model.modules()))
             if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
@@ -139,10 +144,10 @@ class Network(BaseEstimator):
         return batch * sum(a * b for a, b in pairwise(sizes))
 
     def _method(self, random: np.random.RandomState) -> Method:
-        if self.method is not None:
-            return self.method
-        if self._layers():
-            return DEFAULT
+        if self.method is not None or self._layers():
+            method: Any = DEFAULT if self.method is None else self.method
+            left_out = self.restore_prior is False and getattr(method, "restore_prior", True) is None
+            return replace(method, restore_prior=False) if left_out else method  # as the user says, so nothing is amiss
         return InfiniteWidth(self.activation, seed=random.randint(2**31 - 1), verbose=bool(self.verbose))  # type: ignore[arg-type]
 
     def _layers(self) -> tuple[Any, ...]:
@@ -183,8 +188,8 @@ class Network(BaseEstimator):
                 else "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
             ),
             "method": (
-                self.method is None or hasattr(self.method, "posterior"),
-                "a method of inference, such as stationary.MCDropout(100), or None",
+                self.method is None or (hasattr(self.method, "posterior") and not isinstance(self.method, type)),
+                "a method of inference, such as stationary.MCDropout(100) (an instance, not its class), or None",
             ),
             "alpha": (
                 self.alpha in (None, 0) or _is_between(self.alpha, 0, math.inf),

@@ -74,12 +74,17 @@ class Categorical(Predictive):
 
     def mutual_information(self) -> Tensor:
         """(n,) entropy - expected entropy: the uncertainty from members that disagree (epistemic)."""
+        self._warn_of_missing_prior()
+        return self._information()
+
+    def _information(self) -> Tensor:
         if self.information is not None:
             return self.information
         return (self.entropy() - self.member_entropy).clamp(min=0)
 
     def std(self) -> Tensor:
         """(n,) standard deviation of the outputs over members, averaged over classes: the paper's CIFAR-10 measure."""
+        self._warn_of_missing_prior()
         return self.output_variance.sqrt().mean(-1)
 
     def energy(self) -> Tensor:
@@ -133,7 +138,7 @@ class Categorical(Predictive):
     def columns(self) -> dict[str, Tensor]:
         """(n,) each, by name: the most probable class, the probability of each, entropy and mutual information."""
         probs = {f"p_{k}": values for k, values in enumerate(self.probs.unbind(-1))}
-        doubts = {"entropy": self.entropy(), "mutual_information": self.mutual_information()}
+        doubts = {"entropy": self.entropy(), "mutual_information": self._information()}
         return {"predicted": self.predict(), **probs, **doubts}
 
     @classmethod

@@ -144,7 +144,7 @@ def _parts(members: Trainees, data: Rows, rows: Tensor, size: int) -> Iterator[t
 
 def streamed(members: Trainees, data: Data, name: str = "") -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Batches x, y and weight of an iterable, on the device of the members; each row has the weight 1."""
-    for x, y in batches(data, device=members.device):
+    for x, y in batches(data, model=members.models[0]):
         if y is None:
             raise ValueError(
                 f"{name}data must give batches (x, y), got inputs without targets; a DataLoader of a "

@@ -18,7 +18,8 @@ from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
-from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating
+from stationary.nn.inputs import device_of
+from stationary.nn.running import Batches, Inputs, batches, evaluating
 from stationary.predictive import Bernoulli, Categorical, Gaussian, P
 from stationary.training import Data
 
@@ -327,7 +328,7 @@ class InfiniteWidthPosterior:
         if not 1 <= k <= len(self.rows):
             raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
         found = []
-        for part, _ in batches(x, None, device_of(self.networks[0])):
+        for part, _ in batches(x, None, self.networks[0]):
             found.append(self._nearest(self._place_of(self._features(part)), k))
         rows, similarity = (torch.cat(each) for each in zip(*found, strict=True))
         return Neighbours(rows, similarity)
