@@ -18,8 +18,6 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from stationary._extras import extra
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.provenance import environment
@@ -262,6 +260,8 @@ def _merged(unit: Unit) -> Any:
 
 
 def _cut(arrays: Arrays, unit: Unit) -> list[Arrays]:
+    import numpy as np
+
     for name, array in arrays.items():
         if np.shape(array)[:1] != (len(unit),):
             raise ValueError(

@@ -18,16 +18,17 @@ from functools import partial
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from zipfile import is_zipfile
-
-import numpy as np
 
 from stationary._files import write_atomically, write_text
 
+if TYPE_CHECKING:  # what only looks whether a result is there does without NumPy
+    import numpy as np
+
 State = Literal["done", "running", "failed", "missing", "corrupt"]
 T = TypeVar("T")
-Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]  # what a run computes, by name
+Arrays: TypeAlias = dict[str, "np.ndarray[Any, Any]"]  # what a run computes, by name
 
 FILES = CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.npz"
 ERROR = "error.txt"
@@ -262,6 +263,8 @@ def running(folder: Path) -> Running | None:
 
 
 def _write_arrays(arrays: dict[str, Any], file: IO[bytes]) -> None:
+    import numpy as np
+
     if objects := [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]:
         raise TypeError(
             f"arrays must hold numbers or strings, since nothing is pickled; {', '.join(objects)} do not; convert them"
@@ -311,6 +314,8 @@ def _parsed(path: Path, parse: Callable[[bytes], Any]) -> Any:
 
 
 def _parse_arrays(content: bytes) -> Arrays:
+    import numpy as np
+
     with np.load(BytesIO(content)) as archive:
         arrays = dict(archive)
     if arrays.pop("sha256") != _checksum(arrays):
@@ -320,6 +325,8 @@ def _parse_arrays(content: bytes) -> Arrays:
 
 def _checksum(arrays: Arrays) -> str:
     """Return a checksum of all arrays and their names: a changed byte in an npz file's directory can hide an array."""
+    import numpy as np
+
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         array = np.asarray(array)
