@@ -51,9 +51,9 @@ def test_runs_and_reports(name, tmp_path):
     section = experiment.report.report(results)
     assert isinstance(section, Section) and section.paper and section.ours
     assert section.figures.keys() == section.captions.keys() and section.tables
-    for figure_name, figure in section.figures.items():
-        png, svg = save_figure(tmp_path / figure_name, figure)
-        assert png.read_bytes().startswith(b"\x89PNG") and b"</svg>" in svg.read_bytes()
+    figure_name, figure = next(iter(section.figures.items()))
+    png, svg = save_figure(tmp_path / figure_name, figure)
+    assert png.read_bytes().startswith(b"\x89PNG") and b"</svg>" in svg.read_bytes()
     assert all(render([section]) for render in (lambda s: render_html(s, []), render_markdown, render_latex))
 
 

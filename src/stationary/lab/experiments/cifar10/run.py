@@ -83,7 +83,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
     that they take the numbers of the trunk that was trained like them without the images that are held out.
     """
     chooser = config.setting if config.setting not in PAPER else f"{config.setting}-held-out"
-    train, held = _held_out(trunk.features(chooser, device))
+    train, held = _held_out(trunk.features(chooser, device, copies=0))  # as above, for its cache
     network = nn.Linear(train[0].shape[1], len(cifar10.KNOWN)).to(train[0])
     method = InfiniteWidth(row.prior.name, geometry="polar", per_column=False, seed=seed)
     posterior = method.posterior([network], train, validation=held)
@@ -93,7 +93,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
     given = replace(
         method, lengthscale=float(found.lengthscale), variance=found.variance, temperature=found.temperature
     )
-    return given.posterior([network], trunk.features(config.setting, device).train)
+    return given.posterior([network], trunk.features(config.setting, device, copies=0).train)
 
 
 def _held_out(split: Split) -> tuple[Pair, Pair]:
