@@ -40,7 +40,7 @@ def coverage(fitted, X, y, rows):
 @pytest.mark.parametrize("name", METHODS)
 def test_both_halves_are_covered_where_one_noise_for_all_covers_neither(name):
     """The truth is a factor of 5; 150 rows in a half tell its logarithm up to sqrt(1 / 300) = 6 %."""
-    (X, y), (new, new_y) = table(), table(1000, 1)
+    (X, y), (new, new_y) = table(), table(4000, 1)
     settings = METHODS[name] | {"random_state": 0}
     fitted, constant = (StationaryRegressor(noise=noise, **settings).fit(X, y) for noise in ("input", "constant"))
     quiet, loud = new[:, 0] < 0, new[:, 0] > 0

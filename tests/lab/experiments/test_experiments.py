@@ -40,7 +40,10 @@ def test_says_what_it_is(name):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_runs_and_reports(name, tmp_path):
     experiment = EXPERIMENTS[name]
-    results = [(config, experiment.run.run(config, "cpu")) for config in experiment.config.configs("smoke")]
+    configs = experiment.config.configs("smoke")
+    if name == "digits":
+        configs = configs[:-1]  # one kernel of infinite width, which takes seconds
+    results = [(config, experiment.run.run(config, "cpu")) for config in configs]
     config, first = results[0]
     again = experiment.run.run(config)
     assert first.keys() == again.keys()
