@@ -26,6 +26,7 @@ from stationary.lab.experiments.cifar10.config import (
 )
 from stationary.lab.experiments.paper import look_up
 from stationary.lab.experiments.scores import scored
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
@@ -64,8 +65,17 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         posteriors = [_infinite_width(row, config, seed, device) for seed in config.seeds]
     else:
         train = _held_out(split)[0] if config.setting in HELD_OUT else split.train
-        build, data = partial(_head, row, config, split), [train] * len(config.seeds)
-        posteriors = fit_folds(MCDropout(config.n_samples), build, data, _training(row, config), seeds=config.seeds)
+        build, data, training = partial(_head, row, config, split), [train] * len(config.seeds), _training(row, config)
+        watch = inside.watched(training.epochs, len(train[0]), device=device)
+        posteriors = fit_folds(
+            MCDropout(config.n_samples),
+            build,
+            data,
+            training,
+            seeds=config.seeds,
+            progress=watch.epoch,
+            checkpoint=watch.checkpoint,
+        )
     found = [dict(_evaluated(row, config, posterior, split)) for posterior in posteriors]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
