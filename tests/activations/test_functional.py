@@ -152,16 +152,31 @@ STEEP = {
 }
 
 
-@pytest.mark.parametrize("build", STEEP.values(), ids=STEEP)
-@pytest.mark.parametrize("form", ["eager", "torch.func", "compiled"])
-def test_what_float16_cannot_hold_is_its_largest_number(build, form):
-    """Against float64, cut at 65504: at all 63488 finite numbers."""
+def every_float16():
     x = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
-    x = x[x.isfinite()]
-    activation, largest = build(), torch.finfo(torch.float16).max
-    exact = value_and_slope(activation, x.double(), "eager")
+    return x[x.isfinite()]
+
+
+@pytest.mark.parametrize("build", STEEP.values(), ids=STEEP)
+@pytest.mark.parametrize("form", ["eager", "torch.func"])
+def test_what_float16_cannot_hold_is_its_largest_number(build, form):
+    check_float16(build(), value_and_slope(build(), every_float16(), form))
+
+
+def test_what_float16_cannot_hold_is_its_largest_number_when_compiled():
+    activations = Together({name.replace(".", "_"): build() for name, build in STEEP.items()})
+    x = every_float16().requires_grad_()
+    for name, y in torch.compile(activations, backend="aot_eager")(x).items():
+        (slope,) = torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
+        check_float16(activations[name], (y.detach(), slope))
+
+
+def check_float16(activation, found):
+    """Against float64, cut at 65504: at all 63488 finite numbers."""
+    largest = torch.finfo(torch.float16).max
+    exact = value_and_slope(activation, every_float16().double(), "eager")
     assert max(e.abs().max() for e in exact) > largest
-    for ours, reference in zip(value_and_slope(activation, x, form), exact, strict=True):
+    for ours, reference in zip(found, exact, strict=True):
         reference = reference.clamp(-largest, largest)
         assert ours.isfinite().all()
         rounding = torch.finfo(torch.float16).eps / 2 + 1e-4  # of the result, and of float32 in a centred x
@@ -360,7 +375,9 @@ def test_exports(names):
     torch.testing.assert_close(program.module()(longer), activations(longer), rtol=1e-5, atol=1e-5)
 
 
-@each_part
+@pytest.mark.parametrize(  # a fourth of them, of every family, each day
+    "names", [pytest.param(NAMES[i::4], marks=[pytest.mark.slow] if i else []) for i in range(4)]
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_onnx_runs_the_same(names, tmp_path):
     activations, x = together(names).eval(), torch.linspace(-3, 3, 50)[:, None]

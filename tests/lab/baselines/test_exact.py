@@ -81,7 +81,7 @@ def test_far_away_the_stationary_process_returns_to_its_prior():
 def test_kernels_of_ours_are_taken():
     x = torch.randn(40, 2).double()
     y = (x[:, 0] > 0).long()
-    posterior = fit(VGP(), kernel_of(st.Matern(1.5)), (x, y), 30)
+    posterior = fit(VGP(), kernel_of(st.Matern(1.5)), (x, y), 12)
     assert (st.predict(posterior, x).predict() == y).double().mean() > 0.8
 
 

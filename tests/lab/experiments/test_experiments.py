@@ -20,7 +20,6 @@ from stationary.lab.experiments.far_from_data import run as far_from_data
 from stationary.lab.experiments.regression import config as regression_config
 from stationary.lab.experiments.regression import run as regression
 from stationary.lab.report.content import Section
-from stationary.lab.report.figures import save_figure
 from stationary.lab.report.render import render_html, render_latex, render_markdown
 
 SCALES = ("smoke", "demo", "paper")
@@ -37,8 +36,10 @@ def test_says_what_it_is(name):
         assert all(isinstance(config, experiment.config.Config) for config in configs)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_runs_and_reports(name, tmp_path):
+@pytest.mark.parametrize(  # GoogLeNet on a processor takes its time; test_cifar10.py has the same on small features
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "cifar10" else []) for name in EXPERIMENTS]
+)
+def test_runs_and_reports(name):
     experiment = EXPERIMENTS[name]
     configs = experiment.config.configs("smoke")
     if name == "digits":
@@ -54,10 +55,8 @@ def test_runs_and_reports(name, tmp_path):
     section = experiment.report.report(results)
     assert isinstance(section, Section) and section.paper and section.ours
     assert section.figures.keys() == section.captions.keys() and section.tables
-    figure_name, figure = next(iter(section.figures.items()))
-    png, svg = save_figure(tmp_path / figure_name, figure)
-    assert png.read_bytes().startswith(b"\x89PNG") and b"</svg>" in svg.read_bytes()
-    assert all(render([section]) for render in (lambda s: render_html(s, []), render_markdown, render_latex))
+    assert render_html([section], []).count("<svg") == len(section.figures)
+    assert render_markdown([section]) and render_latex([section])
 
 
 # Covariance

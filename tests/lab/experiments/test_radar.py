@@ -1,7 +1,6 @@
 """Radar emitters: what the simulator sends and the receiver hears, the network for it, and what the experiment says."""
 
 import copy
-import io
 import math
 from dataclasses import fields, replace
 from functools import partial
@@ -711,9 +710,6 @@ def test_report(results):
     section = radar_report.report(results)
     assert list(section.figures) == ["radar-entropy", "radar-examples", "radar-noise", "radar-patterns"]
     assert section.captions.keys() == section.figures.keys()
-    for figure in section.figures.values():
-        figure.savefig(file := io.BytesIO(), format="svg")
-        assert b"</svg>" in file.getvalue()
     keys = [(record["prior"], record["metric"]) for record in section.records]
     assert len(set(keys)) == len(keys)
     assert all(list(record) == ["prior", "metric", "mean", "std"] for record in section.records)
