@@ -26,7 +26,8 @@ from stationary.inference import Method, Posterior, predict
 from stationary.inference.base import joint_of
 from stationary.inference.infinite_width import InfiniteWidthPosterior
 from stationary.inference.predict import as_posterior, family_of
-from stationary.nn.running import Batches, Inputs, batches, device_of
+from stationary.nn.inputs import is_array, prepared
+from stationary.nn.running import Batches, Inputs, batches
 from stationary.ood import TableModel, Tempered, mean_variance
 from stationary.predictive import Bernoulli, Gaussian, Joint, Predictive
 
@@ -60,8 +61,8 @@ def acquire(
         posterior: a posterior, or a trained network with a ``method``. Or a fitted ``StationaryClassifier`` or
             ``StationaryRegressor``; the pool is then rows of its table. Temperatures are left out, since they change
             probabilities and not what is known.
-        pool: inputs without labels: a tensor, a mapping, an array, which takes the type of the network's weights, or a
-            loader that does not shuffle and can be read twice.
+        pool: inputs without labels: a tensor, an array, a mapping of these, or a loader that does not shuffle and can
+            be read twice.
         n: number of rows to choose.
         score: what a label is worth: "bald", the mutual information between it and the function, in closed form where
             ``predict`` has one; "variance", that of the outputs, mean over outputs; "entropy", the total uncertainty,
@@ -89,7 +90,8 @@ def acquire(
     kind = family or family_of(model)
     if isinstance(model, Tempered) and kind is not Gaussian:
         model = model.untempered()
-    inputs = _checked(pool, model)
+    network = model.networks[0]
+    inputs = _checked(pool, network)
     scores = _one_by_one(predict(model, inputs, family=kind, batch_size=batch_size), score).double().cpu()
     if not is_count(n) or n > len(scores):
         raise ValueError(f"n must be from 1 to the number of rows of the pool, {len(scores)}; got {n!r}")
@@ -97,7 +99,7 @@ def acquire(
     if batch == "top" or n == 1:
         return order[:n]
     some = order[: max(n, candidates)].sort().values
-    x = _rows(inputs, some, device_of(model.networks[0]))
+    x = _rows(inputs, some, network)
     if kind is Gaussian or score == "variance":
         return some[_greedy(joint_of(model, x), n, score)]
     probs = _probabilities(model, x, kind, n_samples, seed)
@@ -107,11 +109,9 @@ def acquire(
 # The pool
 
 
-def _checked(pool: Any, posterior: Posterior) -> Any:
-    if isinstance(pool, np.ndarray):
-        parameters = (p for network in posterior.networks for p in network.parameters() if p.is_floating_point())
-        like: Tensor = next(parameters, torch.empty(0))
-        return torch.as_tensor(pool).to(like)
+def _checked(pool: Any, network: nn.Module) -> Any:
+    if isinstance(pool, Tensor | Mapping) or is_array(pool):
+        return prepared(pool, network, "pool")
     if isinstance(pool, Iterator):
         raise ValueError(
             f"pool must be a tensor, a mapping, an array or a loader that can be read twice, got a "
@@ -125,16 +125,16 @@ def _checked(pool: Any, posterior: Posterior) -> Any:
     return pool
 
 
-def _rows(pool: Any, rows: Tensor, device: torch.device | None) -> Any:
+def _rows(pool: Any, rows: Tensor, network: nn.Module) -> Any:
     """Some rows of the pool, as one batch."""
     if isinstance(pool, Tensor):
         return pool[rows]
     if isinstance(pool, Mapping):
         return {name: value[rows] for name, value in pool.items()}
     found, start = [], 0
-    for part, _ in batches(pool, device=device):
+    for part, _ in batches(pool, model=network):
         size = len(part if isinstance(part, Tensor) else next(iter(part.values())))
-        found.append(_rows(part, rows[(rows >= start) & (rows < start + size)] - start, device))
+        found.append(_rows(part, rows[(rows >= start) & (rows < start + size)] - start, network))
         start += size
     if isinstance(found[0], Tensor):
         return torch.cat(found)

@@ -137,9 +137,7 @@ class SurrogateModel(Model, FantasizeMixin):
     def _prior(self, X: Tensor) -> Joint:
         """The joint at X (..., q, d), without the observations that were added."""
         *batch, q, d = X.shape
-        parameters = (p for network in self.base.networks for p in network.parameters() if p.is_floating_point())
-        like = next(parameters, X)
-        joint = joint_of(self.base, X.reshape(-1, d).to(like.dtype), group_size=q).with_noise(self.noise)
+        joint = joint_of(self.base, X.reshape(-1, d), group_size=q).with_noise(self.noise)
         if joint.mean.shape[-1] != self.n_columns:
             raise ValueError(
                 f"num_outputs must be the number of the posterior's outputs, {joint.mean.shape[-1]}; got "

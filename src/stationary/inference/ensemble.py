@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stationary.inference.base import Method, Networks, run
+from stationary.nn.inputs import prepared
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import Joint, Members, P
 from stationary.training import Data
@@ -71,6 +72,7 @@ class EnsemblePosterior:
             group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
                 all rows together.
         """
+        x = prepared(x, self.networks[0])
         return Joint.from_members(self.members(x, gradients=wants_gradients(x)), group_size)
 
     def members(self, x: Inputs, *, gradients: bool = False) -> Iterator[Members]:

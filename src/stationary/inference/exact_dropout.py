@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stationary.inference._readout import Readout, check_dropout, find_readout
 from stationary.inference._replay import of_network
 from stationary.inference.base import Method, Networks, only_network
+from stationary.nn.inputs import prepared
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Joint, Members, P, normal_nodes
 from stationary.theory import logistic
@@ -113,6 +114,7 @@ class ExactDropoutPosterior:
             group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
                 all rows together.
         """
+        x = prepared(x, self.networks[0])
         with evaluating(self.networks[0], gradients=wants_gradients(x)):
             readout = self._readout(x)
             mean, prior = readout.members.outputs[0], readout.members.prior

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stationary.inference._readout import Readout, Replay, check_dropout, find_readout
 from stationary.inference._replay import of_network
 from stationary.inference.base import Method, Networks, only_network
+from stationary.nn.inputs import prepared
 from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import CHUNK, NODES, Categorical, Joint, Members, P
@@ -91,6 +92,7 @@ class MCDropoutPosterior:
                 "shared_masks must be True for a joint distribution, since masks of its own leave each input "
                 "independent of the others; got False: use MCDropout(shared_masks=True)"
             )
+        x = prepared(x, network)
         with evaluating(network, gradients=wants_gradients(x)):
             readout = find_readout(network, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
             members = self.replayed(x) if readout is None else sample_readout(readout, method)

@@ -14,6 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.optim import Optimizer
 
 from stationary.inference.base import Method, Networks, only_network, run
+from stationary.nn.inputs import prepared
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import Joint, Members, P
 from stationary.training import Data, Training
@@ -169,6 +170,7 @@ class SWAGPosterior:
             group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
                 all rows together.
         """
+        x = prepared(x, self.networks[0])
         with evaluating(self.networks[0], gradients=wants_gradients(x)):
             return Joint.from_members(self.members(x), group_size)
 

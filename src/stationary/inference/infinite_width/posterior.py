@@ -19,7 +19,8 @@ from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
-from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating, wants_gradients
+from stationary.nn.inputs import device_of, prepared
+from stationary.nn.running import Batches, Inputs, batches, evaluating, wants_gradients
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, grouped
 from stationary.training import Data
 
@@ -111,6 +112,7 @@ class InfiniteWidthPosterior:
         validation_rows: Tensor | None = None,
         total: Total = alone,
         start: Tensor | None = None,
+        nearby: Tensor | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
@@ -125,7 +127,7 @@ class InfiniteWidthPosterior:
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
                 near = replace(task, passes=passes, targets=few.y, weight=FEWER * few.weight)
                 start = _classes.solve(near, None, ROUGH).mean
-            solution = _classes.solve(task, start)
+            solution = _classes.solve(task, start, nearby=nearby)
             mean, root = solution.mean, solution.root
         return cls(
             method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
@@ -211,6 +213,7 @@ class InfiniteWidthPosterior:
             group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
                 all rows together.
         """
+        x = prepared(x, self.networks[0])
         u = self._place_of(self._features(x, gradients=wants_gradients(x)))
         mean, covariance = joint_moments(
             self.basis, self.mean, self.root, grouped(u, group_size), self.numbers.variance
@@ -349,7 +352,7 @@ class InfiniteWidthPosterior:
         if not 1 <= k <= len(self.rows):
             raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
         found = []
-        for part, _ in batches(x, None, device_of(self.networks[0])):
+        for part, _ in batches(x, None, self.networks[0]):
             found.append(self._nearest(self._place_of(self._features(part)), k))
         rows, similarity = (torch.cat(each) for each in zip(*found, strict=True))
         return Neighbours(rows, similarity)
