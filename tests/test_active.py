@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -198,10 +199,14 @@ def test_ties_go_to_the_first_row():
 def test_every_form_of_a_pool_gives_the_same_rows():
     expected = st.acquire(REGRESSION, POOL, 4)
     loader = DataLoader(TensorDataset(POOL, torch.zeros(25)), batch_size=7)
-    forms = [POOL.numpy(), loader, list(POOL.split(6))]
+    forms = [POOL.numpy(), pd.DataFrame(POOL.numpy()), loader, list(POOL.split(6))]
     for form in forms:
         assert torch.equal(st.acquire(REGRESSION, form, 4), expected)
     assert torch.equal(st.acquire(REGRESSION, POOL, 4, batch_size=5), expected)
+    named = {"input": POOL}  # the name of the argument of nn.Linear
+    assert torch.equal(st.acquire(REGRESSION, named, 4), expected)
+    parts = [{"input": part} for part in POOL.split(6)]
+    assert torch.equal(st.acquire(REGRESSION, parts, 4), expected)
 
 
 def test_a_joint_choice_is_among_the_candidates():

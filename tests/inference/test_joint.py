@@ -115,6 +115,14 @@ def test_without_a_joint_distribution_it_is_an_error():
         joint_of(object(), NEW)
 
 
+def test_arrays_and_other_types_go_in(posterior_of):
+    for method in (st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.1, n_inducing=20), st.Ensemble(3)):
+        posterior = posterior_of(method)
+        expected = posterior.joint(NEW.float().double())
+        for form in (NEW.float().numpy(), NEW.float()):
+            torch.testing.assert_close(posterior.joint(form).covariance, expected.covariance, rtol=0, atol=0)
+
+
 # Oracles
 
 
