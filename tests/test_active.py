@@ -44,7 +44,9 @@ def left_by_conditioning(joint, chosen):
 
 
 @pytest.mark.parametrize("score", ["variance", "bald", "entropy"])
-@pytest.mark.parametrize("posterior", [REGRESSION, infinite(Y, 2, noise="input")], ids=["noise", "varying noise"])
+@pytest.mark.parametrize(
+    "posterior", [infinite(Y, 2, noise=n) for n in (0.1, 3.0, "input")], ids=["little noise", "much", "varying"]
+)
 def test_a_batch_is_greedy_by_explicit_conditioning(score, posterior):
     joint = posterior.joint(POOL)
     noise, expected = joint.noise.mT, []
@@ -53,12 +55,12 @@ def test_a_batch_is_greedy_by_explicit_conditioning(score, posterior):
         "bald": lambda left: 0.5 * (1 + left / noise).log().sum(0),
         "entropy": lambda left: 0.5 * (2 * math.pi * math.e * (left + noise)).log().sum(0),
     }[score]
-    for _ in range(8):
+    for _ in range(20):
         gains = worth(left_by_conditioning(joint, expected))
         gains[expected] = -math.inf
         expected.append(int(gains.argmax()))
-    assert st.acquire(posterior, POOL, 8, score).tolist() == expected
-    assert st.acquire(posterior, POOL, 8, score, batch="top").tolist() != expected
+    assert st.acquire(posterior, POOL, 20, score).tolist() == expected
+    assert st.acquire(posterior, POOL, 20, score, batch="top").tolist() != expected
 
 
 def test_the_information_of_a_batch_is_a_determinant():
@@ -148,6 +150,18 @@ def test_combinations_that_are_drawn_agree_with_all_of_them(monkeypatch):
     drawn = active._drawn(probs[:, :, chosen], torch.Generator().manual_seed(1))
     mine = active._joint_entropy(drawn, 1 / (20_000 * drawn.mean(1)), probs)
     assert (mine - exact).abs().max() < 5 * math.log(81 * 3) / 20_000**0.5  # -log p is spread by less than its maximum
+
+
+def test_a_batch_by_combinations_that_are_drawn_is_that_by_all_of_them(monkeypatch):
+    """Of 70 classes all pairs are too many, so that the third row is chosen by draws."""
+    sharpness = torch.tensor([4.0, 0.2, 2.0, 0.5, 3.0, 1.0])[:, None]  # sharp rows tell more, and are less in doubt
+    outputs = sharpness * torch.randn(16, 6, 70, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = {}
+    for most in (10**6, 4000):
+        monkeypatch.setattr(active, "COMBINATIONS", most)
+        generator = torch.Generator().manual_seed(0)
+        rows[most] = active._greedy_classes(outputs.softmax(-1)[None], 4, "bald", generator).tolist()
+    assert rows[4000] == rows[10**6] == [0, 4, 2, 5]
 
 
 def test_a_large_batch_of_classes_is_drawn(monkeypatch):
