@@ -6,6 +6,7 @@ import gpytorch
 import pytest
 import torch
 from dropout_networks import enumerated, small_head
+from exact_process import exact
 from torch import nn
 
 import stationary as st
@@ -124,31 +125,6 @@ def test_arrays_and_other_types_go_in(posterior_of):
 
 
 # Oracles
-
-
-class ExactGP(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def exact(x, y, new, nu, lengthscale, variance, noise):
-    """Mean and covariance of the function by GPyTorch, in float64 and by Cholesky factors."""
-    base = gpytorch.kernels.RBFKernel() if nu is None else gpytorch.kernels.MaternKernel(nu)
-    model = ExactGP(x, y, gpytorch.kernels.ScaleKernel(base)).double()
-    model.covar_module.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-    model.covar_module.outputscale, model.likelihood.noise = variance, noise
-    model.eval()
-    with (
-        torch.no_grad(),
-        gpytorch.settings.fast_computations(False, False, False),
-        gpytorch.settings.fast_pred_var(False),
-    ):
-        result = model(new)
-        return result.mean, result.covariance_matrix
 
 
 @pytest.mark.parametrize(("kernel", "nu"), [("matern12", 0.5), ("matern32", 1.5), ("matern52", 2.5), ("rbf", None)])
