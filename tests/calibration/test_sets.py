@@ -17,7 +17,7 @@ class Logits(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.unused = nn.Parameter(torch.zeros(1))
+        self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float64))
 
     def forward(self, x):
         return x
@@ -28,7 +28,7 @@ class Values(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.unused = nn.Parameter(torch.zeros(1))
+        self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float64))
 
     def forward(self, x):
         return x[:, :1], x[:, 1:].square()

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -594,12 +595,20 @@ def test_numbers_of_a_selection_are_beside_those_of_all(run, grid, tmp_path, mon
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["grid-small.csv", "grid.csv"]
 
 
-def test_report_of_a_selection_leaves_the_full_one(run, fakes, tmp_path):
+def test_report_of_a_name_is_added_to_the_full_one(run, fakes, tmp_path):
     run("run", "--scale", "demo")
+    assert "report-good.html" in run("report", "good").output  # there is no full one yet
     run("report")
     full = (tmp_path / "report.html").read_text()
-    assert "report-good.html" in run("report", "good").output
+    assert "report.html and" in run("report", "good").output
     assert (tmp_path / "report.html").read_text() == full != (tmp_path / "report-good.html").read_text()
+    run("run", "good", "--scale", "smoke")
+    run("report", "good", "--scale", "smoke")
+    added = (tmp_path / "report.html").read_text()
+    assert re.findall(r'<section id="(\w+)"', added) == re.findall(r'<section id="(\w+)"', full)
+    assert len(re.findall(r'<section id="(\w+)"', full)) > 1 and "Scale</b> smoke, demo" in added
+    run("report", "good", "--set", "seed=0")
+    assert (tmp_path / "report.html").read_text() == added, "some runs of an experiment are not all of them"
 
 
 @pytest.mark.parametrize(("form", "name"), [("md", "report-good.md"), ("latex", "report-good.tex")])

@@ -20,7 +20,9 @@ from stationary.lab.experiments.far_from_data import run as far_from_data
 from stationary.lab.experiments.regression import config as regression_config
 from stationary.lab.experiments.regression import run as regression
 from stationary.lab.report.content import Section
-from stationary.lab.report.render import render_html, render_latex, render_markdown
+from stationary.lab.report.latex import render_latex
+from stationary.lab.report.page import Part, render_html
+from stationary.lab.report.render import render_markdown
 
 SCALES = ("smoke", "demo", "paper")
 
@@ -55,7 +57,8 @@ def test_runs_and_reports(name):
     section = experiment.report.report(results)
     assert isinstance(section, Section) and section.paper and section.ours
     assert section.figures.keys() == section.captions.keys() and section.tables
-    assert render_html([section], []).count("<svg") == len(section.figures)
+    page = render_html({"a": Part(section)})
+    assert page.count("<svg") >= len(section.figures)
     assert render_markdown([section]) and render_latex([section])
 
 

@@ -293,17 +293,18 @@ def report(
 ) -> None:
     """Write a report of what has run, with the paper's numbers beside ours, and its figures as files.
 
-    The report of everything is out/report.html. That of a selection is a file of its own, such as out/report-uci.html.
+    The report of everything is out/report.html. Where it is there, named experiments are added to it; else, and where
+    options select some of their runs, they have a file of their own, such as out/report-uci.html.
 
     Example: stationary report --open
 
     Example: stationary report regression --scale paper --format latex
     """
-    from stationary.lab.report import render, tables
+    from stationary.lab.report import csv_table, latex, page, render
     from stationary.lab.report.figures import save_figure
 
     choices = choices_from(dataset=dataset, method=method, prior=prior)
-    store, named, environments, failed = RunStore(out / "runs"), {}, [], False
+    store, named, parts, failed = RunStore(out / "runs"), {}, {}, False
     for name, selection in _reported(names, scale, choices, settings, store).items():
         experiment, configs = EXPERIMENTS[name], selection.configs
         found = [(config, run) for config in configs if (run := _load(store, experiment, config))]
@@ -313,7 +314,7 @@ def report(
             continue
         try:
             named[name] = experiment.report.report([(config, run.arrays) for config, run in found])
-            environments += [run.environment for _, run in found]
+            parts[name] = page.Part(named[name], [run.environment for _, run in found], selection.scale)
         except Exception:
             warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
             failed = True
@@ -334,7 +335,7 @@ def report(
                 texts[out / f"{_file_name([name], choices, settings)}.csv"] = render.render_csv(section)
             for number, table in enumerate(section.tables, 1):
                 words = [name, f"table{number}"]
-                texts[out / f"{_file_name(words, choices, settings)}.csv"] = tables.render_table(table)
+                texts[out / f"{_file_name(words, choices, settings)}.csv"] = csv_table.render_table(table)
         for path, text in texts.items():
             write_text(path, text)
         say(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
@@ -342,13 +343,17 @@ def report(
     for section in sections:
         for figure_name, figure in section.figures.items():
             save_figure(out / "figures" / figure_name, figure)
+    words = ["report", *(names or ())]
     if form is Format.html:
-        ending, text = "html", render.render_html(sections, environments)
+        whole = out / "report.html"  # of which named experiments become a part, but not a selection of their runs
+        adds = bool(names) and not choices and not settings and whole.exists()
+        ending, text = "html", page.render_html(parts, whole.read_text(encoding="utf-8") if adds else "")
+        words = ["report"] if adds else words
     elif form is Format.md:
         ending, text = "md", render.render_markdown(sections)
     else:
-        ending, text = "tex", render.render_latex(sections)
-    path = write_text(out / f"{_file_name(['report', *(names or ())], choices, settings)}.{ending}", text)
+        ending, text = "tex", latex.render_latex(sections)
+    path = write_text(out / f"{_file_name(words, choices, settings)}.{ending}", text)
     say(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))

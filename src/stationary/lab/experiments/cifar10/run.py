@@ -25,7 +25,7 @@ from stationary.lab.experiments.cifar10.config import (
     Trained,
 )
 from stationary.lab.experiments.paper import look_up
-from stationary.lab.experiments.scores import scored
+from stationary.lab.experiments.scores import as_is, scored
 from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
@@ -141,7 +141,7 @@ def _evaluated(row: Trained, config: Config, posterior: Posterior, split: Split)
 def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterator[tuple[str, Any]]:
     labels = split.y_test.cpu()
     known = labels < len(cifar10.KNOWN)
-    inside, outside = (predict(posterior, split.x_test[rows]).to("cpu") for rows in (known, ~known))
+    inside, outside = (as_is(predict(posterior, split.x_test[rows]).to("cpu")) for rows in (known, ~known))
     y = labels[known]
     for rule, (of_known, of_unknown) in {
         "": map(metrics.at_mean_output, (inside, outside)),  # the paper's rule for this table

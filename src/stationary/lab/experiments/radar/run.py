@@ -15,7 +15,7 @@ from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
 from stationary.lab.experiments.radar.config import TOP, Averaged, Config
-from stationary.lab.experiments.scores import scored
+from stationary.lab.experiments.scores import as_is, scored
 from stationary.lab.models.radar_cnn import RadarCNN
 from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
@@ -142,7 +142,7 @@ def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:
 
 def _predicted(posterior: Posterior, data: Simulated) -> dict[str, Categorical]:
     inputs = {name: pulses.inputs().to(data.x.device) for name, pulses in data.groups.items()}
-    return {name: predict(posterior, x).to("cpu") for name, x in inputs.items()}
+    return {name: as_is(predict(posterior, x).to("cpu")) for name, x in inputs.items()}
 
 
 def _evaluated(row: Averaged, data: Simulated, posterior: Posterior) -> Quantities:

@@ -1,7 +1,7 @@
 import csv
 
 from stationary.lab.report.content import Measured, Table
-from stationary.lab.report.tables import render_table
+from stationary.lab.report.csv_table import render_table
 
 
 def test_measured_numbers_have_columns_for_what_is_known_of_them():
