@@ -17,6 +17,7 @@ from stationary._checks import is_count
 from stationary._extras import has_triton
 from stationary.nn.init import seeded
 from stationary.nn.inputs import device_of, suited
+from stationary.training._adam import LightAdam
 from stationary.training._checkpoint import Checkpoint, write_checkpoint
 from stationary.training._cuda_graph import Replayed, can_be_replayed
 from stationary.training._epochs import Epochs, InMemory, Streamed, check_outputs, evaluate
@@ -394,7 +395,10 @@ def _optimizer(training: Training, parameters: Named, copies: Named | None = Non
         from stationary.training import _stacked_triton as stacked
 
         return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()})
-    if training.optimizer != "sgd":  # fused: ten times faster, on a CPU too
+    device = next(iter(parameters.values())).device.type
+    if training.optimizer != "sgd" and device == "cpu":
+        return LightAdam(groups, rate, decoupled=training.optimizer == "adamw")
+    if training.optimizer != "sgd":
         kind = Adam if training.optimizer == "adam" else AdamW
-        return kind(groups, rate, fused=True, capturable=next(iter(parameters.values())).is_cuda)
+        return kind(groups, rate, fused=True, capturable=device == "cuda")
     return SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)

@@ -59,7 +59,7 @@ def lines_of(results: Iterable[tuple[Config, Arrays]]) -> list[Line]:
     """Collect results into lines, with all folds of a configuration together."""
     groups: dict[Config, list[Arrays]] = {}
     for config, arrays in results:
-        groups.setdefault(replace(config, folds=()), []).append(arrays)
+        groups.setdefault(replace(config, folds=(0,)), []).append(arrays)  # whichever its folds
     lines = []
     for config, folds in groups.items():
         for method, arrays in joined_rows(folds).items():
