@@ -41,7 +41,8 @@ slow: $(READY)
 	$(MAKE) interop
 
 interop: $(INTEROP_READY)
-	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest interop tests/inference/test_methods.py -k "interop or laplace" \
+	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest interop tests/inference/test_methods.py \
+		tests/inference/test_joint.py tests/docs/test_snippets.py -k "interop or laplace or next_experiment" \
 		-o filterwarnings=default # other libraries may warn
 
 lint: $(READY)

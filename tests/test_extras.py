@@ -23,6 +23,12 @@ def test_the_command_line_names_its_extra(module):
     assert "pip install 'stationary[experiments]'" in run.stderr
 
 
+def test_bayesian_optimisation_names_its_extra():
+    hidden = "import sys; sys.modules.update(botorch=None);"
+    run = subprocess.run([sys.executable, "-c", f"{hidden} import stationary.bo"], capture_output=True, text=True)
+    assert "pip install 'stationary[bo]'" in run.stderr
+
+
 def test_the_core_needs_only_torch_numpy_and_scipy():
     script = """
 import sys

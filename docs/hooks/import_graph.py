@@ -19,11 +19,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "stationary"
 COLUMNS = {  # where a room stands on its floor; chosen so that no arrow crosses a room
     "lab": 1.5,
-    "estimators": 1,
-    "adapters": 2,
-    "ood": 1.5,
+    "estimators": 0.5,
+    "adapters": 3,
+    "active": 2.25,
+    "bo": 1.25,
+    "ood": 1.75,
     "calibration": 0.5,
-    "plots": 2.5,
+    "plots": 2.75,
     "gp": 0,
     "inference": 1,
     "training": 1,
@@ -32,7 +34,7 @@ COLUMNS = {  # where a room stands on its floor; chosen so that no arrow crosses
     "predictive": 2,
     "activations": 0.5,
     "theory": 1,
-    "explorer": 3,
+    "explorer": 3.5,
 }
 LAST = max(COLUMNS.values())
 COLUMN, FLOOR, WIDTH, HEIGHT, MARGIN = 180, 84, 112, 36, 16  # pixels

@@ -3,8 +3,9 @@
 Reading order: ``activations`` (the functions), ``theory`` (where their constants come from, from any kernel to its
 activation, the kernel of any activation), ``gp`` (from an activation to its kernel); then ``nn`` (where an activation
 plugs in), ``training``, ``inference`` (from a network to a posterior), ``predictive`` (what a prediction is),
-``metrics`` and ``ood`` (what it is worth), ``estimators`` (all of it for scikit-learn), ``adapters`` (for other
-libraries). Behind the command line is ``lab``, with the paper's figures; nothing here imports it.
+``metrics`` and ``ood`` (what it is worth), ``active`` (which label to ask for next), ``estimators`` (all of it for
+scikit-learn), ``adapters`` and ``bo`` (for other libraries). Behind the command line is ``lab``, with the paper's
+figures; nothing here imports it.
 
 A name is imported when it is first used, so that ``stationary --help`` need not wait for PyTorch.
 """
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.activations import sine as sine
     from stationary.activations import step as step
     from stationary.activations import triangle_wave as triangle_wave
+    from stationary.active import acquire as acquire
     from stationary.calibration import calibrate as calibrate
     from stationary.calibration import conformal as conformal
     from stationary.estimators import StationaryClassifier as StationaryClassifier
@@ -76,6 +78,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.predictive import Bernoulli as Bernoulli
     from stationary.predictive import Categorical as Categorical
     from stationary.predictive import Gaussian as Gaussian
+    from stationary.predictive import Joint as Joint
     from stationary.theory.monte_carlo import monte_carlo_kernel as monte_carlo_kernel
     from stationary.training import Training as Training
     from stationary.training import beta_nll as beta_nll
@@ -123,6 +126,7 @@ _WHERE = {  # in which module each public name is
     "sine": "activations",
     "step": "activations",
     "triangle_wave": "activations",
+    "acquire": "active",
     "calibrate": "calibration",
     "conformal": "calibration",
     "StationaryClassifier": "estimators",
@@ -149,6 +153,7 @@ _WHERE = {  # in which module each public name is
     "Bernoulli": "predictive",
     "Categorical": "predictive",
     "Gaussian": "predictive",
+    "Joint": "predictive",
     "monte_carlo_kernel": "theory.monte_carlo",
     "Training": "training",
     "beta_nll": "training",

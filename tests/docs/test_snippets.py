@@ -1,6 +1,7 @@
 """Every Python snippet in the README and the docs runs, and every make target it names exists."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 
@@ -22,8 +23,9 @@ def snippets_of(page):
     ]
 
 
+BOTORCH = pytest.mark.skipif(not find_spec("botorch"), reason="BoTorch is missing; make interop has it")
 SNIPPETS = [
-    pytest.param(page, code, id=f"{page.relative_to(ROOT)}-{i}")
+    pytest.param(page, code, id=f"{page.relative_to(ROOT)}-{i}", marks=BOTORCH if "from botorch" in code else ())
     for page in PAGES
     if page.parent.name
     != "tutorials"  # which test_examples.py runs from top to bottom, and compares with their outputs

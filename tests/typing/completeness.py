@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 INTERNAL = ("lab",)  # no promise to a user
-UNTYPED = ("gp", "estimators")  # their base classes come from GPyTorch and scikit-learn, which have no types
+UNTYPED = ("gp", "estimators", "bo")  # their base classes come from GPyTorch, scikit-learn and BoTorch, without types
 MISSING = "missing type annotation"
 
 

@@ -24,8 +24,9 @@ from torch.nn import functional as F
 
 from stationary.calibration._rows import predicted
 from stationary.inference import Method, Posterior
+from stationary.inference.base import joint_of
 from stationary.nn.running import Inputs
-from stationary.predictive import Bernoulli, Categorical, Gaussian, P, Predictive
+from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, Predictive
 from stationary.training import Data
 
 REACH = 5.0  # largest logarithm of a temperature, and its negative the smallest
@@ -68,6 +69,22 @@ class CalibratedPosterior:
         """The posterior that it corrects, whose scores of unknown inputs are those at temperature 1."""
         untempered = getattr(self.base, "untempered", None)
         return self.base if untempered is None else untempered()
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The joint distribution of the outputs at all rows of x, corrected for real values as ``predict`` corrects it.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        joint = joint_of(self.base, x, group_size=group_size)
+        if self.noise is not None:
+            return joint.with_noise(self.noise.to(joint.mean))
+        if self.factor is None:
+            return joint
+        factor = self.factor.to(joint.mean)
+        return replace(joint, covariance=factor[:, None, None] * joint.covariance, noise=factor * joint.noise)
 
     def _corrected(self, pred: Any) -> Any:
         if isinstance(pred, Gaussian):

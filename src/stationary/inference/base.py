@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from stationary.nn.restored_prior import missing_variances
 from stationary.nn.running import Inputs, call, outputs_of
-from stationary.predictive import Members, P
+from stationary.predictive import Joint, Members, P
 from stationary.training import Data, Observer, Training
 
 Networks = nn.Module | Sequence[nn.Module]
@@ -42,6 +42,24 @@ class Posterior(Protocol):
             family: ``Categorical`` for a classifier, ``Gaussian`` for a regression.
             keep_samples: whether the prediction keeps the outputs of the members.
         """
+
+
+def joint_of(posterior: Posterior, x: Inputs, *, group_size: int | None = None) -> Joint:
+    """The joint distribution of a posterior's outputs at all rows of x; an error where it has none.
+
+    Args:
+        posterior: the posterior; most have a method ``joint`` with the same arguments.
+        x: one batch of inputs.
+        group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes all
+            rows together.
+    """
+    joint = getattr(posterior, "joint", None)
+    if joint is None:
+        raise ValueError(
+            f"posterior must have a joint distribution, got {type(posterior).__name__}, which has none; use "
+            "InfiniteWidth, ExactDropout, Laplace, MCDropout, Ensemble or SWAG"
+        )
+    return joint(x, group_size=group_size)
 
 
 class Method(Protocol):

@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from stationary.inference.base import Method, Networks, run
-from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import Members, P
+from stationary.nn.inputs import prepared
+from stationary.nn.running import Inputs, evaluating, wants_gradients
+from stationary.predictive import Joint, Members, P
 from stationary.training import Data
 
 
@@ -63,9 +64,20 @@ class EnsemblePosterior:
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         return family.from_members(self.members(x), len(self.networks), keep_samples=keep_samples)
 
-    def members(self, x: Inputs) -> Iterator[Members]:
-        """The outputs of the networks, one network at a time."""
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The mean and covariance over the networks of the outputs at all rows of x; differentiable in x.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        x = prepared(x, self.networks[0])
+        return Joint.from_members(self.members(x, gradients=wants_gradients(x)), group_size)
+
+    def members(self, x: Inputs, *, gradients: bool = False) -> Iterator[Members]:
+        """The outputs of the networks, one network at a time; ``gradients`` says whether they are differentiable."""
         for network in self.networks:
-            with evaluating(network):
+            with evaluating(network, gradients=gradients):
                 member = run(network, x, self.method.restore_prior)
             yield member

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from stationary.inference._readout import Readout, check_dropout, find_readout
 from stationary.inference._replay import of_network
 from stationary.inference.base import Method, Networks, only_network
-from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Members, P, normal_nodes
+from stationary.nn.inputs import prepared
+from stationary.nn.running import Inputs, evaluating, wants_gradients
+from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Joint, Members, P, normal_nodes
 from stationary.theory import logistic
 from stationary.training import Data
 
@@ -101,6 +102,25 @@ class ExactDropoutPosterior:
         """The exact mean (n, c) and covariance (n, c, c) of the network's outputs over all dropout masks."""
         with evaluating(self.networks[0]):
             return self._readout(x).moments()
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The joint distribution of the outputs at all rows of x over masks that they share; differentiable in x.
+
+        Output k has the covariance p / (1 - p) Phi diag(w_k^2) Phi^T between the rows, whose features are Phi (n, h).
+        The restored prior adds to the diagonal, as if what it restores at two inputs were independent.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        x = prepared(x, self.networks[0])
+        with evaluating(self.networks[0], gradients=wants_gradients(x)):
+            readout = self._readout(x)
+            mean, prior = readout.members.outputs[0], readout.members.prior
+            factors = (readout.drop / (1 - readout.drop)) ** 0.5 * readout.features * readout.weight[:, None]
+            extra = torch.zeros_like(mean) if prior is None else prior[0]
+            return Joint.of_rows(mean, factors, extra, readout.noise(), group_size)
 
     def _readout(self, x: Inputs) -> Readout:
         method = self.method

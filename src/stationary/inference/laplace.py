@@ -1,6 +1,7 @@
 """The Laplace approximation of the last layer, by laplace-torch (Daxberger et al., 2021)."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stationary._extras import extra
 from stationary.inference.base import Method, Networks, only_network, run
+from stationary.nn.inputs import prepared
 from stationary.nn.mean_and_noise import MeanAndNoise
-from stationary.nn.running import Inputs, batches, evaluating
-from stationary.predictive import P
+from stationary.nn.running import Inputs, batches, evaluating, wants_gradients
+from stationary.predictive import Joint, P, grouped
 from stationary.training import Data
 from stationary.training.data import is_pair, tensors_of
 
@@ -150,6 +152,44 @@ class LaplacePosterior:
         if prior is not None:
             covariance = covariance + torch.diag_embed(prior[0])
         return family.from_moments(mean, covariance, prior_restored=prior is not None)
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The joint distribution of the outputs at all rows of x, J Sigma J^T; differentiable in x.
+
+        J are the derivatives of the outputs in the weights of the last layer and Sigma is the covariance of these
+        weights. The noise of a regression is the one that was estimated on the training data. The restored prior adds
+        to the diagonal, as if what it restores at two inputs were independent.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        [network] = self.networks
+        x = prepared(x, network)
+        gradients = wants_gradients(x)
+        with evaluating(network, gradients=gradients), self._differentiable(gradients):
+            prior = run(network, x, self.method.restore_prior).prior
+            jacobians, mean = self.fitted.backend.last_layer_jacobians(x, gradients)
+            groups = grouped(jacobians, group_size or len(jacobians))
+            parts = [self.fitted.functional_covariance(some) for some in groups]
+            rows, m = groups.shape[1:3]
+            covariance = torch.stack(parts).view(-1, rows, m, rows, m).diagonal(dim1=2, dim2=4).movedim(-1, 1)
+            if prior is not None:
+                covariance = covariance + torch.diag_embed(grouped(prior[0], rows).mT)
+        mean, variance = grouped(mean, group_size), self.fitted.sigma_noise.square()
+        noise = torch.full_like(mean, float(variance) if self.fitted.likelihood == "regression" else 0.0)
+        return Joint(mean, covariance[0] if group_size is None else covariance, noise)
+
+    @contextmanager
+    def _differentiable(self, gradients: bool) -> Iterator[None]:
+        """Inside, laplace-torch keeps what is differentiable in the inputs so, if somebody asks for gradients."""
+        extractor = self.fitted.model
+        before, extractor.enable_backprop = extractor.enable_backprop, gradients
+        try:
+            yield
+        finally:
+            extractor.enable_backprop = before
 
 
 def _loaded(method: Laplace, networks: tuple[nn.Module, ...], state: dict[str, Any]) -> LaplacePosterior:

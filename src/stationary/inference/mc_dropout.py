@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from stationary.inference._readout import Readout, Replay, check_dropout, find_readout
 from stationary.inference._replay import of_network
 from stationary.inference.base import Method, Networks, only_network
+from stationary.nn.inputs import prepared
 from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
-from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import CHUNK, NODES, Categorical, Members, P
+from stationary.nn.running import Inputs, evaluating, wants_gradients
+from stationary.predictive import CHUNK, NODES, Categorical, Joint, Members, P
 from stationary.training import Data
 
 
@@ -76,6 +77,26 @@ class MCDropoutPosterior:
                 return sample_fused(readout, method), True
             members = self.replayed(x) if readout is None else sample_readout(readout, method)
             return family.from_members(members, method.n_samples, keep_samples=keep_samples), False
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The mean and covariance over the masks of the outputs at all rows of x; differentiable in x.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        method, [network] = self.method, self.networks
+        if not method.shared_masks:
+            raise ValueError(
+                "shared_masks must be True for a joint distribution, since masks of its own leave each input "
+                "independent of the others; got False: use MCDropout(shared_masks=True)"
+            )
+        x = prepared(x, network)
+        with evaluating(network, gradients=wants_gradients(x)):
+            readout = find_readout(network, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
+            members = self.replayed(x) if readout is None else sample_readout(readout, method)
+            return Joint.from_members(members, group_size)
 
     def replayed(self, x: Inputs) -> Iterator[Members]:
         """The samples of a network with dropout anywhere; the network must be in eval mode."""

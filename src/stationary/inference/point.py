@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from stationary.inference.base import Method, Networks, only_network, run
 from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import P
+from stationary.predictive import Joint, P
 from stationary.training import Data
 
 
@@ -41,6 +41,13 @@ class PointPosterior:
 
     method: Point
     networks: tuple[nn.Module, ...]
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """An error: a single network has no joint distribution."""
+        raise ValueError(
+            "Point has no joint distribution, since a single pass has no uncertainty to share between inputs; use "
+            "InfiniteWidth, ExactDropout, Laplace, MCDropout, Ensemble or SWAG"
+        )
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         [network] = self.networks

@@ -14,8 +14,9 @@ from torch.nn.utils import parameters_to_vector
 from torch.optim import Optimizer
 
 from stationary.inference.base import Method, Networks, only_network, run
-from stationary.nn.running import Inputs, evaluating
-from stationary.predictive import Members, P
+from stationary.nn.inputs import prepared
+from stationary.nn.running import Inputs, evaluating, wants_gradients
+from stationary.predictive import Joint, Members, P
 from stationary.training import Data, Training
 
 
@@ -160,6 +161,18 @@ class SWAGPosterior:
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
         with evaluating(self.networks[0]):
             return family.from_members(self.members(x), self.method.n_samples, keep_samples=keep_samples)
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The mean and covariance over the samples of the outputs at all rows of x; differentiable in x.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        x = prepared(x, self.networks[0])
+        with evaluating(self.networks[0], gradients=wants_gradients(x)):
+            return Joint.from_members(self.members(x), group_size)
 
     def members(self, x: Inputs) -> Iterator[Members]:
         """The outputs of the samples, one sample at a time; the network must be in eval mode."""

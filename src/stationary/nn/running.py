@@ -17,21 +17,31 @@ MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not impleme
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     """Inside, the model is in eval mode, without gradients; afterwards every module is back in the mode it was in.
 
     Compiled parts of the model run eagerly inside, since code that was compiled before does not call hooks.
+
+    Args:
+        model: the model.
+        gradients: whether gradients are recorded inside, after all.
     """
     training = [module for module in modules_of(model) if module.training]
     if training:
         model.eval()
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     try:
-        with torch.no_grad(), eager:
+        with torch.set_grad_enabled(gradients), eager:
             yield
     finally:
         for module in training:
             module.training = True
+
+
+def wants_gradients(x: Inputs) -> bool:
+    """Whether somebody differentiates in the inputs."""
+    tensors = x.values() if isinstance(x, Mapping) else [x]
+    return torch.is_grad_enabled() and any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
 
 
 def modules_of(model: nn.Module) -> list[nn.Module]:

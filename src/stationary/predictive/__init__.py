@@ -12,3 +12,5 @@ from stationary.predictive.bernoulli import Bernoulli as Bernoulli
 from stationary.predictive.categorical import Categorical as Categorical
 from stationary.predictive.gaussian import Gaussian as Gaussian
 from stationary.predictive.gaussian import Interval as Interval
+from stationary.predictive.joint import Joint as Joint
+from stationary.predictive.joint import grouped as grouped

@@ -14,13 +14,14 @@ from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, at_a_time, greedy, moments
 from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._joint import joint_moments
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
-from stationary.nn.inputs import device_of
-from stationary.nn.running import Batches, Inputs, batches, evaluating
-from stationary.predictive import Bernoulli, Categorical, Gaussian, P
+from stationary.nn.inputs import device_of, prepared
+from stationary.nn.running import Batches, Inputs, batches, evaluating, wants_gradients
+from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, grouped
 from stationary.training import Data
 
 if TYPE_CHECKING:
@@ -200,9 +201,32 @@ class InfiniteWidthPosterior:
             mean = mean + self.numbers.offset
         return mean, variance.expand_as(mean)
 
-    def _features(self, x: Inputs) -> Tensor:
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The joint distribution of the outputs at all rows of x, in float64, at temperature 1; differentiable in x.
+
+        With phi and H of the posterior, the outputs at the places u and u' of two rows have the covariance
+        phi(u)^T H^-1 phi(u') + s^2 (kappa(u, u') - phi(u)^T phi(u')). For classes it is that of the outputs before the
+        softmax, the same for every class.
+
+        Args:
+            x: one batch of inputs.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        x = prepared(x, self.networks[0])
+        u = self._place_of(self._features(x, gradients=wants_gradients(x)))
+        mean, covariance = joint_moments(
+            self.basis, self.mean, self.root, grouped(u, group_size), self.numbers.variance
+        )
+        mean = mean + self.numbers.offset
+        if self.family is not Gaussian:
+            return Joint(mean, covariance, torch.zeros_like(mean))
+        noise = self.numbers.noise_at(u).expand(len(u), mean.shape[-1])
+        return Joint(mean, covariance, grouped(noise, group_size))
+
+    def _features(self, x: Inputs, *, gradients: bool = False) -> Tensor:
         [network] = self.networks
-        with evaluating(network):
+        with evaluating(network, gradients=gradients):
             z = read(network, self.place, x)
         self.fingerprint.check(network, self.place)  # a GPU computes the features meanwhile
         return z
