@@ -45,14 +45,14 @@ def test_a_training_that_stopped_by_itself_is_silent(estimator):
 
 def test_losses_that_fall_and_losses_that_scatter(silence):
     flat = 0.3 + 0.05 * rng.normal(size=200)
-    ask = lambda losses: warn_unless_converged(losses, len(losses), len(losses), 30, early_stopping=False)
+    ask = lambda losses: warn_unless_converged(losses, len(losses), len(losses), 30, "the loss")
     ask(list(flat))
     ask([0.2] * 50)
     for losses in (list(flat - 0.002 * np.arange(200)), list(np.exp(-np.arange(100) / 50)), [1.0]):
         with pytest.warns(ConvergenceWarning):
             ask(losses)
     ask([])  # nothing was trained
-    warn_unless_converged([1.0, 0.5], 2, 10, 30, early_stopping=True)  # it stopped by itself
+    warn_unless_converged([1.0, 0.5], 2, 10, 30, "the loss")  # it stopped by itself
 
 
 def test_a_network_that_is_far_too_unsure_says_so():

@@ -18,28 +18,22 @@ SIGMAS = 3.0  # standard errors beyond which a fall is no chance
 MANY_SIGMAS = 4.0  # of errors on the rows by which an epoch was chosen, which flatters: well-trained networks reach 3
 
 
-def warn_unless_converged(
-    losses: Sequence[float], n_iter: int, max_iter: int, patience: int, *, early_stopping: bool
-) -> None:
-    """Warn where max_iter ended the training before it converged.
+def warn_unless_converged(losses: Sequence[float], n_iter: int, max_iter: int, patience: int, what: str) -> None:
+    """Warn where max_iter ended the training while its loss still fell.
 
-    With early stopping the training has converged if it stopped by itself. Without, there must be more epochs than
-    patience, and the mean loss of the last ones must not be lower than that of as many before them, by more than their
-    scatter and scikit-learn's tolerance.
+    A training of more epochs than patience has converged if the mean loss of the last ones is not lower than that of as
+    many before them, by more than their scatter and scikit-learn's tolerance.
 
     Args:
-        losses: training loss of each epoch; empty where nothing was trained.
-        n_iter: number of epochs.
+        losses: loss of each epoch; empty where nothing was trained.
+        n_iter: number of epochs; where it is less than max_iter, the training stopped by itself.
         max_iter: largest number of epochs.
-        patience: number of epochs to compare, or after which training stops.
-        early_stopping: whether training stops by itself.
+        patience: number of epochs to compare.
+        what: name of the loss, for the message.
     """
-    if not losses or n_iter < max_iter:
-        return
-    if early_stopping or _falls(np.asarray(losses[-max_iter:]), patience):
-        what = "the loss of the held-out rows" if early_stopping else "the training loss"
+    if losses and n_iter == max_iter and _falls(np.asarray(losses[-max_iter:]), patience):
         warnings.warn(
-            f"max_iter={max_iter} ended the training before it converged: {what} may still fall; raise max_iter, or "
+            f"max_iter={max_iter} ended the training before it converged: {what} still fell; raise max_iter, or "
             "learning_rate_init",
             ConvergenceWarning,
             stacklevel=4,

@@ -116,6 +116,7 @@ class Network(BaseEstimator):
         )
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
+        watch: list[float] = []  # losses of the held-out rows
         small = trains and self._step_size(len(rows)) < ENOUGH
         with _OneThread() if small else nullcontext():
             self.posterior_ = fit(
@@ -125,12 +126,10 @@ class Network(BaseEstimator):
                 training,
                 sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
                 validation=None if validation is None else _single(validation),
-                progress=self._progress,
+                progress=partial(self._progress, watch),
             )
-        patience = int(self.n_iter_no_change)
-        warn_unless_converged(
-            self.loss_curve_, self.n_iter_, training.epochs, patience, early_stopping=self.early_stopping
-        )
+        losses, what = (watch, "the loss of the held-out rows") if watch else (self.loss_curve_, "the training loss")
+        warn_unless_converged(losses, self.n_iter_, training.epochs, int(self.n_iter_no_change), what)
         for model in self.posterior_.networks:
             headed = any(map(is_head, model.modules()))
             if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
@@ -167,9 +166,10 @@ class Network(BaseEstimator):
             dropout=self.dropout,
         ).to(dtype)
 
-    def _progress(self, epoch: int, loss: float, validation_loss: float | None) -> None:
+    def _progress(self, watch: list[float], epoch: int, loss: float, validation_loss: float | None) -> None:
         self.n_iter_ = epoch
         self.loss_curve_.append(loss)
+        watch += [] if validation_loss is None else [validation_loss]
         if self.verbose:  # printed as by scikit-learn
             watched = "" if validation_loss is None else f", validation loss = {validation_loss:.6f}"
             print(f"Iteration {epoch}, loss = {loss:.6f}{watched}")

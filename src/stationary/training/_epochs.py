@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stationary.nn.init import seeded
+from stationary.nn.inputs import suited
 from stationary.nn.running import batches, call, evaluating, outputs_of
 from stationary.training._by_hand import ByHand
 from stationary.training._members import Named, Trainees
@@ -150,7 +151,7 @@ def streamed(members: Trainees, data: Data, name: str = "") -> Iterator[tuple[An
                 f"{name}data must give batches (x, y), got inputs without targets; a DataLoader of a "
                 "TensorDataset(x, y) gives both"
             )
-        y = checked_targets(y, members.losses.loss, name)
+        y = suited(checked_targets(y, members.losses.loss, name), members.models[0])
         yield x, y, torch.ones(len(y), device=y.device)
 
 

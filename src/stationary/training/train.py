@@ -284,7 +284,8 @@ def _watched(
         if not is_pair(validation):
             return data, validation
         x, y = tensors_of(validation)
-        rows = checked(suited(x.to(members.device), members.models[0]), y, training.loss, name="validation ")
+        x, y = (suited(part, members.models[0]) for part in (x.to(members.device), y))
+        rows = checked(x, y, training.loss, name="validation ")
         check_outputs(members, *rows.some())
         return data, rows
     if training.patience is None or data is None:
@@ -320,7 +321,10 @@ def _checked_folds(
 def _suited(parts: list[Rows], networks: Sequence[nn.Module]) -> list[Rows]:
     """The rows in the floating-point type of the networks; what several share stays one object."""
     each = dict(zip(map(id, parts), zip(parts, networks, strict=True), strict=True))
-    changed = {key: part._replace(x=suited(part.x, network)) for key, (part, network) in each.items()}
+    changed = {
+        key: part._replace(x=suited(part.x, network), y=suited(part.y, network))
+        for key, (part, network) in each.items()
+    }
     return [changed[id(part)] for part in parts]
 
 

@@ -33,10 +33,15 @@ def out(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "answer"),
-    [(["--help"], "COMMAND"), (["list"], "2 min here"), (["status"], "covariance\tsmoke\t1\t0\t0\t0\t0")],
+    [
+        (["--help"], "COMMAND"),
+        (["--version"], "stationary "),
+        (["list"], "2 min here"),
+        (["status"], "covariance\tsmoke\t1\t0\t0\t0\t0"),
+    ],
 )
 def test_imports_nothing_heavy(arguments, answer, out):
-    to = [] if arguments == ["--help"] else ["--out", str(out)]
+    to = [] if arguments[0].startswith("--") else ["--out", str(out)]
     result = subprocess.run([sys.executable, "-c", SCRIPT, *arguments, *to], capture_output=True, text=True, check=True)
     assert answer in result.stdout
     assert not HEAVY & set(json.loads(result.stdout.splitlines()[-1]))

@@ -608,7 +608,8 @@ def test_a_worker_needs_neither_matplotlib_nor_jinja2():
     script = """
         import sys
         sys.modules.update(dict.fromkeys(("matplotlib", "jinja2", "typer", "rich")))  # refused
-                from stationary.lab.runs.execute import Task, work
+        from stationary.lab.experiments import EXPERIMENTS
+        from stationary.lab.runs.execute import Task, work
         for experiment in EXPERIMENTS.values():
             assert experiment.run.run, experiment.name
         experiment = EXPERIMENTS["covariance"]

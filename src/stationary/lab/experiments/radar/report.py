@@ -152,7 +152,7 @@ def _records(rows: Rows) -> Iterator[dict[str, Any]]:
 
 
 def _histograms(rows: Rows) -> Figure:
-    figure, axes = plots.panels(1, len(rows), width=4 * len(rows), height=2.6)
+    figure, axes = plots.panels(1, len(rows), width=3 * len(rows), height=2.8)
     for ax, (row, arrays) in zip(np.atleast_1d(axes), rows.items(), strict=True):
         for group, color in zip(GROUPS, plots.COLORS, strict=False):
             counts = arrays[f"entropy {group}"][0]
@@ -176,7 +176,7 @@ def _by_noise(rows: Rows) -> Figure:
 def _examples(rows: Rows) -> Figure:
     """Draw a row for each group: the pulses of a sample, then the most probable classes of each network."""
     figure, axes = plots.panels(
-        3, 1 + len(rows), width=4 + 2.6 * len(rows), height=5.4, width_ratios=[2.2] + [1] * len(rows)
+        3, 1 + len(rows), width=4 + 2.2 * len(rows), height=6.2, width_ratios=[2.2] + [1] * len(rows)
     )
     for line, group in zip(axes, GROUPS, strict=True):
         for ax, (row, arrays) in zip(line[1:], rows.items(), strict=True):
@@ -187,7 +187,7 @@ def _examples(rows: Rows) -> Figure:
             ax.set(xlim=(0, 1), yticks=range(5), yticklabels=[f"emitter {int(c)}" for c in classes])
             ax.invert_yaxis()
             ax.tick_params(labelsize="x-small")
-            ax.set_title(f"{ROWS[row].label}: H {entropy:.2f}, MI {information:.2f}", fontsize="medium")
+            ax.set_title(f"{ROWS[row].label}\nH {entropy:.2f}, MI {information:.2f}", fontsize="medium")
         _pulses(line[0], np.array(times[: min(int(count), 60)]))
         which = f" (emitter {int(emitter)})" if group == "known" else ""
         line[0].set_title(f"{group}{which}, first {min(int(count), 60)} of {int(count)} pulses", fontsize=plots.TITLE)

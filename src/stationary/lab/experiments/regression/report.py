@@ -61,7 +61,7 @@ def _summary(found: ByModel) -> str:
         values = list(gaps.values())
         if not values:
             continue
-        verdict = "grows all the way" if values == sorted(values) else "does not grow all the way"
+        verdict = "rises at every step" if values == sorted(values) else "does not rise at every step"
         texts.append(f"for {label} it {verdict} ({', '.join(f'{name} {gap:.1f}' for name, gap in gaps.items())})")
     return (
         "Less stiff means more uncertainty in the gap. Relative to the uncertainty at the data, "
