@@ -14,7 +14,7 @@ class ExactGP(gpytorch.models.ExactGP):
 
 
 def exact(x, y, new, nu, lengthscale, variance, noise):
-    """Mean and covariance of the function by GPyTorch, in float64 and by Cholesky factors; nu None is the RBF kernel."""
+    """Mean and covariance of the function, in float64 and by Cholesky factors; nu None is the RBF kernel."""
     base = gpytorch.kernels.RBFKernel() if nu is None else gpytorch.kernels.MaternKernel(nu)
     model = ExactGP(x, y, gpytorch.kernels.ScaleKernel(base)).double()
     model.covar_module.base_kernel.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
