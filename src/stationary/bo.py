@@ -45,6 +45,11 @@ class SurrogateModel(Model, FantasizeMixin):
     """
 
     likelihood: None = None  # fantasize asks for it; the noise is that of the posterior
+    base: Posterior
+    noise: float | Tensor
+    outputs: list[int]  # those of the posterior's outputs that it is the model of
+    n_columns: int
+    seen: tuple[Tensor, Tensor, Tensor] | None  # inputs, targets and noise variances to condition on
 
     def __init__(self, posterior: Posterior, *, num_outputs: int = 1, noise: float | Tensor = 0.0) -> None:
         super().__init__()
@@ -60,7 +65,7 @@ class SurrogateModel(Model, FantasizeMixin):
         self.base, self.noise = posterior, noise
         self.outputs = list(range(num_outputs))
         self.n_columns = num_outputs
-        self.seen: tuple[Tensor, Tensor, Tensor] | None = None  # inputs, targets and noise variances to condition on
+        self.seen = None
 
     @property
     def num_outputs(self) -> int:
