@@ -92,18 +92,21 @@ def search(
     judged = lambda at: tries(*at, _judged).loss
     place = _descend((0.0, 0.0), ways, judged)
     if by_rows and temperature is None:
-        without = lambda at: tries(*at, _left_out).loss
         place = _vertex(place, [way for way in ways if way[0]], judged)
         ways = [way for way in ways if way[1]]
-        place = _vertex(_descend(place, ways, without), ways, without)
-        return _Tries(sample, start, variance, temperature, verbose)(*place, _left_out)
+        place = _descend(place, ways, lambda at: tries(*at, _left_out).loss)
+        if tries.sample is not sample:
+            tries = _Tries(sample, start, variance, temperature, verbose)
+            place = _descend(place, ways, lambda at: tries(*at, _left_out).loss)
+        return tries(*place, _left_out)
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
 def _smaller(sample: Sample) -> Sample:
     """Some of the rows, and some of these as inducing inputs."""
-    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:SMALL_ROWS].to(sample.u.device)
-    if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING: return sample
+    if len(sample.u) <= SMALL_ROWS:
+        return sample
+    some = _drawn(len(sample.u), SMALL_ROWS).to(sample.u.device)
     inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
     return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
 
@@ -216,7 +219,7 @@ def _left_out(
     sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
 ) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
-    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:LEFT_OUT].to(sample.u.device)
+    some = _drawn(len(sample.u), LEFT_OUT).to(sample.u.device)
     mean, variance, roots = _classes.left_out(task, solution, some)
     return *_best(mean, variance, sample.offset, sample.y[some], sample.weight[some], temperature), roots
 
@@ -254,11 +257,16 @@ def _by_regression(sample: Sample, start: Tensor, verbose: Callable[[str], objec
     y = y - (sample.weight @ y) / sample.weight.sum()
     y = y[:, (y != 0).any(0)]
     begin = start.expand(sample.u.shape[1]).clone()
-    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:COLUMN_ROWS].to(sample.u.device)
+    some = _drawn(len(sample.u), COLUMN_ROWS).to(sample.u.device)
     rows = sample.u[some], y[some], sample.weight[some]
     few = rows[0][:COLUMN_INDUCING].unique(dim=0) if COLUMN_INDUCING and len(some) > 2 * COLUMN_INDUCING else None
     found = _values.choose(sample.kernel, few, rows, None, begin, shared=True, verbose=verbose)
     return found.lengthscale
+
+
+def _drawn(n: int, most: int) -> Tensor:
+    """The indices of at most so many of n rows, at random."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most]
 
 
 def _typical(lengthscale: Tensor) -> float:

@@ -290,13 +290,15 @@ def choose(
             verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
         return sorted(found, key=lambda end: float(end.fun))
 
+    whole = of_features if inducing is not None else lambda theta: of_evidence(theta, slice(None))
     most = EVALUATIONS
     if validation is None and len(u) > 1.5 * FEW:
         few, most = _few(u / start), REFINE
         first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
-        apart = [other.x for other in others if not shared and np.abs(other.x - first.x).max() > ELSEWHERE]
+        apart = [other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE]
         thetas = [first.x, *apart]
-    whole = of_features if inducing is not None else lambda theta: of_evidence(theta, slice(None))
+        if inducing is not None:  # the bound takes for noise what it does not see, so few rows may mislead it
+            thetas = [min(thetas, key=lambda theta: _value_and_slope(whole, theta, u)[0])]
     [best, *_] = ends(whole, thetas, f"loss of {len(u)} rows", most)
     with torch.no_grad():
         return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
@@ -307,21 +309,23 @@ def _minimum(
 ) -> Any:
     """The result of L-BFGS from one start."""
 
-    def value_and_slope(theta: Array) -> tuple[float, Array]:
-        at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
-        try:
-            with torch.enable_grad():
-                value = loss(at)
-                value.backward()
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            return 1e10, np.zeros_like(theta)
-        slope = at.grad
-        if slope is None or not value.isfinite() or not slope.isfinite().all():
-            return 1e10, np.zeros_like(theta)
-        return value.item(), slope.cpu().numpy()
-
     options = {"maxfun": most, "ftol": TOLERANCE, "gtol": TOLERANCE}
-    return minimize(value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    function = lambda theta: _value_and_slope(loss, theta, like)
+    return minimize(function, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+
+
+def _value_and_slope(loss: Callable[[Tensor], Tensor], theta: Array, like: Tensor) -> tuple[float, Array]:
+    at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
+    try:
+        with torch.enable_grad():
+            value = loss(at)
+            value.backward()
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return 1e10, np.zeros_like(theta)
+    slope = at.grad
+    if slope is None or not value.isfinite() or not slope.isfinite().all():
+        return 1e10, np.zeros_like(theta)
+    return value.item(), slope.cpu().numpy()
 
 
 def _few(u: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stationary._files import write_atomically
 from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
-from stationary.inference.infinite_width._basis import Basis, Passes, at_a_time, greedy, moments
+from stationary.inference.infinite_width._basis import Basis, Passes, Products, at_a_time, greedy
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
 MANY, FEWER, ROUGH = 5000, 16, 1e-3  # a fit of 80,000 rows or more starts where a rough one of every 16th row ends
 NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
-COMPUTED = ("_inverses", "_replayed", "_untempered")  # what a copy computes again
+COMPUTED = ("_products", "_replayed", "_untempered")  # what a copy computes again
 UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
 
 
@@ -211,20 +211,13 @@ class InfiniteWidthPosterior:
 
     def _moments(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """The mean (n, c) of the outputs, for classes without their prior mean, and the variance (n, 1) or (n, c)."""
-        variance = self.numbers.variance
-        chunks = u.split(at_a_time(u, self.basis.size))
-        inverses = self._inverses if u.is_cuda else None
-        parts = [moments(self.basis, self.mean, self.root, some, variance, inverses) for some in chunks]
+        parts = [self._products(self.basis.similarity(some)) for some in u.split(at_a_time(u, self.basis.size))]
         mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
         return (mean + self.numbers.offset if self.family is Gaussian else mean), variance
 
     @cached_property
-    def _inverses(self) -> tuple[Tensor, Tensor]:
-        """L^-1 (M, M) and those of the roots (1 or c, M, M): a GPU multiplies far faster than it solves."""
-        eye = torch.eye(self.basis.size, dtype=self.mean.dtype, device=self.mean.device)
-        roots = self.root if self.root.ndim == 3 else self.root[None]
-        factor, *inverses = (torch.linalg.solve_triangular(x, eye, upper=False) for x in (self.basis.factor, *roots))
-        return factor, torch.stack(inverses)
+    def _products(self) -> Products:
+        return Products.of(self.basis, self.mean, self.root, self.numbers.variance)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in COMPUTED}
