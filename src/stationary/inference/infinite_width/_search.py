@@ -94,18 +94,14 @@ def search(
     if by_rows and temperature is None:
         place = _vertex(place, [way for way in ways if way[0]], judged)
         ways = [way for way in ways if way[1]]
-        place = _descend(place, ways, lambda at: tries(*at, _left_out).loss)
-        if tries.sample is not sample:
-            tries = _Tries(sample, start, variance, temperature, verbose)
-            place = _descend(place, ways, lambda at: tries(*at, _left_out).loss)
-        return tries(*place, _left_out)
+        without = lambda at: tries(*at, _left_out).loss
+        place = _vertex(_descend(place, ways, without), ways, without)
+        return _Tries(sample, start, variance, temperature, verbose)(*place, _left_out)
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
 def _smaller(sample: Sample) -> Sample:
     """Some of the rows, and some of these as inducing inputs."""
-    if len(sample.u) <= SMALL_ROWS:
-        return sample
     some = _drawn(len(sample.u), SMALL_ROWS).to(sample.u.device)
     inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
     return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
