@@ -96,12 +96,15 @@ def search(
         ways = [way for way in ways if way[1]]
         without = lambda at: tries(*at, _left_out).loss
         place = _vertex(_descend(place, ways, without), ways, without)
-        return _Tries(sample, start, variance, temperature, verbose)(*place, _left_out)
+        whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, verbose)
+        return whole(*place, _left_out)
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
 def _smaller(sample: Sample) -> Sample:
     """Some of the rows, and some of these as inducing inputs."""
+    if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING:
+        return sample
     some = _drawn(len(sample.u), SMALL_ROWS).to(sample.u.device)
     inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
     return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
@@ -168,7 +171,9 @@ class _Tries:
                 self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
             passes, warm = self.passes[i]
             if warm is None and self.last is not None:  # the same outputs at the inducing inputs
-                warm = torch.linalg.solve_triangular(passes.basis.factor, self.last[0].factor @ self.last[1], upper=False)
+                warm = torch.linalg.solve_triangular(
+                    passes.basis.factor, self.last[0].factor @ self.last[1], upper=False
+                )
             task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone)
             solution = _classes.solve(task, warm, ROUGH)
             self.passes[i], self.last = (passes, solution.mean), (passes.basis, solution.mean)
@@ -199,9 +204,7 @@ def typical_distance(u: Tensor) -> Tensor:
     return distances.median()
 
 
-def _judged(
-    sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
-) -> Judged:
+def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
@@ -211,9 +214,7 @@ def _judged(
     return *_best(*outputs, sample.offset, y, None, temperature), None
 
 
-def _left_out(
-    sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
-) -> Judged:
+def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
     some = _drawn(len(sample.u), LEFT_OUT).to(sample.u.device)
     mean, variance, roots = _classes.left_out(task, solution, some)

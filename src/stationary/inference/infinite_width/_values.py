@@ -90,9 +90,7 @@ class Chosen:
     noise: Tensor
 
 
-def collapsed_bound(
-    inner: Tensor, cross: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor
-) -> Tensor:
+def collapsed_bound(inner: Tensor, cross: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
     """The sum over outputs of the bound on the log evidence; differentiable, once, in the kernels and variances.
 
     Args:
