@@ -7,7 +7,6 @@ from torch import nn
 
 import stationary as st
 from stationary.inference.infinite_width import _values
-from stationary.inference.infinite_width._basis import Basis
 from stationary.theory.isotropic import KERNELS, gram
 
 NOISE, VARIANCE = 0.05, 1.3

@@ -84,12 +84,12 @@ class Passes:
 
     Args:
         basis: the basis.
-        places: function of a slice of rows that gives their places u (n, d).
+        places: function of a slice or of indices of rows that gives their places u (n, d).
         n: number of rows.
         memory: number of bytes that phi of all rows may take; None is 2 GiB, or half of what a GPU has free.
     """
 
-    def __init__(self, basis: Basis, places: Callable[[slice], Tensor], n: int, memory: int | None) -> None:
+    def __init__(self, basis: Basis, places: Callable[[slice | Tensor], Tensor], n: int, memory: int | None) -> None:
         self.basis, self.places, self.n = basis, places, n
         if memory is None:
             device = basis.factor.device
@@ -131,9 +131,7 @@ def outer(phi: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-def moments(
-    basis: Basis, mean: Tensor, root: Tensor, u: Tensor, variance: float | Tensor
-) -> tuple[Tensor, Tensor]:
+def moments(basis: Basis, mean: Tensor, root: Tensor, u: Tensor, variance: float | Tensor) -> tuple[Tensor, Tensor]:
     """The mean (n, c) of the outputs at u (n, d), and their variance (n, 1), or (n, c) where they differ in it.
 
     Args:

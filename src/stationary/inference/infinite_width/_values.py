@@ -15,11 +15,12 @@ validation rows. The collapsed bound of Titsias (2009) takes many rows, and what
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -135,7 +136,7 @@ class _Bound(torch.autograd.Function):
         return -0.5 * (m * (log_det + t * lost) + fit / noise)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         factor, phi, y, weight, noise, t, sums, root, products, solved, fit, lost = ctx.saved_tensors
         m, inverse = y.shape[1], torch.cholesky_inverse(root)
@@ -181,7 +182,7 @@ class _Surprise(torch.autograd.Function):
         return 2 * y.shape[1] * root.diagonal().log().sum() + (y * solved).sum()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         root, solved = ctx.saved_tensors
         slope = torch.addmm(torch.cholesky_inverse(root), solved, solved.mT, beta=solved.shape[1], alpha=-1)
@@ -213,7 +214,7 @@ def choose(
     starts: Sequence[float] = (0.1, 0.005),
     typical: bool = False,
     relative: Tensor | None = None,
-    verbose: Callable[[str], object] | None = None,
+    verbose: Callable[[str], object] = lambda _: None,
 ) -> Chosen:
     """Length-scale, prior variance and noise variance by the bound, or by the density of validation rows.
 
@@ -284,7 +285,7 @@ def choose(
 
     def ends(loss: Callable[[Tensor], Tensor], thetas: list[Array], name: str, most: int = EVALUATIONS) -> list[Any]:
         found = [_minimum(loss, theta, limits, u, most) for theta in thetas]
-        for end in found if verbose else ():
+        for end in found:
             verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
         return sorted(found, key=lambda end: float(end.fun))
 
@@ -306,9 +307,8 @@ def _minimum(
     loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor, most: int
 ) -> Any:
     """The result of L-BFGS from one start."""
-
     options = {"maxfun": most, "ftol": TOLERANCE, "gtol": TOLERANCE}
-    function = lambda theta: _value_and_slope(loss, theta, like)
+    function = partial(_value_and_slope, loss, like=like)
     return minimize(function, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
 
 

@@ -2,7 +2,6 @@
 
 from copy import deepcopy
 
-import torch
 from torch import Tensor, nn
 
 from stationary.inference.infinite_width._basis import Products
