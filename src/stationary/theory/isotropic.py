@@ -103,7 +103,7 @@ class _Gram(torch.autograd.Function):
         return _by_rows(KERNELS[kernel], a, b)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
         a, b = ctx.saved_tensors
         centre = b.mean(0)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import stationary as st
 from stationary.inference.infinite_width import _classes
-from stationary.inference.infinite_width._basis import Basis, Passes
+from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._sums import alone
 
 VARIANCE = 4.0
@@ -159,3 +159,35 @@ def test_evidence_is_that_of_importance_sampling():
     exact = -F.cross_entropy(z.flatten(0, 1), y.repeat(len(w)), reduction="none").view(len(w), -1).sum(1)
     log_evidence = exact.logsumexp(0) - math.log(len(w))
     assert _classes.log_evidence(problem, solution) == pytest.approx(float(log_evidence), abs=0.1)
+
+
+@pytest.mark.parametrize(("kind", "share"), [("two classes", 0.1), ("labels", 0.1), ("classes", 0.5)])
+def test_rows_left_out_are_those_of_a_fit_without_them(kind, share):
+    """To first order: of the change of the outputs it misses a small share, for more than two classes half at most."""
+    u, y = data(c=2 if kind == "two classes" else 3)
+    if kind == "labels":
+        y = F.one_hot(y)
+    problem, some = task(u, y), torch.arange(0, 60, 5)
+    solution = _classes.solve(problem)
+    closed = _classes.left_out(problem, solution, some)
+    phi = problem.passes.basis(u[some])
+    without = []
+    for k, row in enumerate(some):
+        weight = torch.ones(60, dtype=torch.float64)
+        weight[row] = 0
+        without.append(phi[k] @ _classes.solve(task(u, y, weight=weight)).mean)
+    exact, kept = torch.stack(without), phi @ solution.mean
+    assert (closed.mean - exact).norm() < share * (kept - exact).norm()
+    known = moments(problem.passes.basis, solution.mean, solution.root, u[some], VARIANCE)[1]
+    assert (closed.variance > known).all()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_curvatures_of_classes_lead_to_the_same_minimum(own):
+    u, y = data(c=4)
+    problem = task(u, y, variance=100.0)
+    rough = _classes.solve(problem, tolerance=1e-2)
+    roots = _classes.left_out(problem, rough, torch.arange(60)).roots if own else None
+    found = _classes.solve(problem, rough.mean, nearby=roots)
+    torch.testing.assert_close(found.mean, _classes.solve(problem).mean, rtol=0, atol=1e-6)
+    assert not own or roots.shape == (4, 15, 15)

@@ -399,17 +399,16 @@ def test_a_distributed_fit_without_processes():
 
 
 @pytest.mark.parametrize("labels", [torch.arange(60) % 3, torch.eye(3).long().repeat(20, 1)], ids=["classes", "labels"])
-def test_products_with_inverses_are_the_solved_systems(labels):
-    """A GPU predicts with the inverses of the triangular factors."""
+def test_products_are_the_solved_systems(labels):
     x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     method = st.InfiniteWidth(lengthscale=2.0, variance=5.0, temperature=0.5)
     posterior = method.posterior(torch.nn.Linear(4, 3), (x, labels))
     u = posterior.geometry(2 * torch.randn(50, 4, generator=torch.Generator().manual_seed(1)))
     parts = posterior.basis, posterior.mean, posterior.root, u, posterior.numbers.variance
-    assert posterior._inverses[0].shape == (60, 60) and len(posterior._inverses[1]) == (3 if labels.ndim == 2 else 1)
-    for product, solved in zip(moments(*parts, posterior._inverses), moments(*parts), strict=True):
+    assert posterior._products.roots.shape == (3 if labels.ndim == 2 else 1, 60, 60)
+    for product, solved in zip(posterior._products(posterior.basis.similarity(u)), moments(*parts), strict=True):
         torch.testing.assert_close(product, solved, rtol=1e-9, atol=1e-9)
-    assert "_inverses" not in vars(pickle.loads(pickle.dumps(posterior)))
+    assert "_products" not in vars(pickle.loads(pickle.dumps(posterior)))
 
 
 @pytest.mark.parametrize("prior_mean", ["uniform", "frequencies"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,12 +84,12 @@ class Passes:
 
     Args:
         basis: the basis.
-        places: function of a slice of rows that gives their places u (n, d).
+        places: function of a slice or of indices of rows that gives their places u (n, d).
         n: number of rows.
         memory: number of bytes that phi of all rows may take; None is 2 GiB, or half of what a GPU has free.
     """
 
-    def __init__(self, basis: Basis, places: Callable[[slice], Tensor], n: int, memory: int | None) -> None:
+    def __init__(self, basis: Basis, places: Callable[[slice | Tensor], Tensor], n: int, memory: int | None) -> None:
         self.basis, self.places, self.n = basis, places, n
         if memory is None:
             device = basis.factor.device
@@ -130,14 +131,7 @@ def outer(phi: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-def moments(
-    basis: Basis,
-    mean: Tensor,
-    root: Tensor,
-    u: Tensor,
-    variance: float | Tensor,
-    inverses: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
+def moments(basis: Basis, mean: Tensor, root: Tensor, u: Tensor, variance: float | Tensor) -> tuple[Tensor, Tensor]:
     """The mean (n, c) of the outputs at u (n, d), and their variance (n, 1), or (n, c) where they differ in it.
 
     Args:
@@ -146,16 +140,56 @@ def moments(
         root: (M, M), or (c, M, M), the Cholesky factors of the precision of W.
         u: the places.
         variance: prior variance of the outputs, one number or (c,).
-        inverses: the inverses (M, M) of the basis's factor and (1 or c, M, M) of the roots, where they are at hand.
     """
-    if inverses is not None:
-        phi = basis.similarity(u) @ inverses[0].mT
-        parts = [(phi @ each.mT).square().sum(-1) for each in inverses[1]]
-    else:
-        phi = basis(u)
-        roots = root if root.ndim == 3 else root[None]
-        parts = [torch.linalg.solve_triangular(each, phi.mT, upper=False).square().sum(0) for each in roots]
+    phi = basis(u)
+    roots = root if root.ndim == 3 else root[None]
+    parts = [torch.linalg.solve_triangular(each, phi.mT, upper=False).square().sum(0) for each in roots]
     return phi @ mean, torch.stack(parts, -1) + variance * unseen(phi)[:, None]
+
+
+class Products(NamedTuple):
+    """What turns similarities k = kappa(u, Z) into moments by products alone.
+
+    The mean of the outputs is k A and their variance s^2 - |k B|^2, where A = L^-T W and B B^T = L^-T (s^2 I - H^-1)
+    L^-1. These lose less to rounding than phi = L^-1 k and its two norms: where L has a condition of 1e8, 2e-10 of a
+    standard deviation instead of 3e-7.
+
+    Args:
+        weights: (M, c) A.
+        roots: (1 or c, M, M) B, an upper triangle.
+        variance: (1 or c,) s^2.
+    """
+
+    weights: Tensor
+    roots: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of(cls, basis: Basis, mean: Tensor, root: Tensor, variance: float | Tensor) -> "Products":
+        """These for a posterior, with the arguments of ``moments``; the diagonal of B B^T / s^2 may be raised a bit."""
+        transposed = basis.factor.mT
+        roots, eye = root if root.ndim == 3 else root[None], torch.eye(basis.size).to(root)
+        prior = torch.as_tensor(variance).to(root).reshape(-1)
+        parts = []
+        for precision, s2 in zip(roots, prior.expand(len(roots)), strict=True):
+            known = (eye - torch.cholesky_inverse(precision) / s2).flip(0, 1)
+            upper = s2.sqrt() * cholesky(known).flip(0, 1)  # known = upper upper^T, from its last row on
+            parts.append(torch.linalg.solve_triangular(transposed, upper, upper=True))
+        return cls(torch.linalg.solve_triangular(transposed, mean, upper=True), torch.stack(parts), prior)
+
+    def __call__(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """The moments at places of these similarities (n, M), as ``moments`` gives them."""
+        seen = torch.stack([_squared_lengths(similarity, root) for root in self.roots], -1)
+        return similarity @ self.weights, (self.variance - seen).clamp(min=0)
+
+
+def _squared_lengths(k: Tensor, upper: Tensor) -> Tensor:
+    """(n,) |k B|^2 for the rows of k (n, M), on a CPU by blocks of columns of the triangle."""
+    if k.device.type != "cpu" or torch.compiler.is_compiling():
+        return (k @ upper).square().sum(-1)
+    size, step = upper.shape[1], -(-upper.shape[1] // BLOCKS)
+    parts = [k[:, : start + step] @ upper[: start + step, start : start + step] for start in range(0, size, step)]
+    return torch.stack([part.square().sum(-1) for part in parts]).sum(0)
 
 
 def greedy(basis: Basis, u: Tensor, most: int, least: float) -> Tensor:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -20,7 +21,7 @@ ROUGH = 1e-3  # tolerance of a fit within the search
 COLDEST, HOTTEST = 0.01, 1.0  # temperatures
 PAIRS = 1000  # rows between which distances are measured
 LEFT_OUT = 2000  # rows, at most, each of which is predicted without itself
-SMALL_ROWS, SMALL_INDUCING = 1000, 500
+SMALL_ROWS, SMALL_INDUCING = 1000, 500  # at most, for length-scale and variance where no rows validate
 INDUCING = 1000  # at most, as many as the fit has by default: with fewer, more is unseen, and other numbers are best
 COLUMN_INDUCING, COLUMN_ROWS = 250, 2000  # at most, for the columns
 
@@ -48,7 +49,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search has found: a length-scale () or (d,), a variance, a temperature, and the number it minimised."""
+    """What the search has found.
+
+    Args:
+        lengthscale: length-scale, () or (d,).
+        variance, temperature: the two numbers.
+        loss: what they minimise.
+        mean: (M, c) the solution there, up to a tolerance.
+        roots: (c, M, M) the Cholesky factors of the curvature of each class alone, where they were computed.
+    """
 
     lengthscale: Tensor
     variance: float
@@ -79,7 +88,8 @@ def search(
         per_column: whether each column has a length-scale of its own. Their ratios come from the evidence of a
             regression on the classes, which has a slope in all of them; the search then scales them together.
         cross_validate: whether the temperature, which the evidence knows nothing of, and the variance that suits it
-            come from the NLPD of five folds of the rows, at the length-scale that the evidence has chosen.
+            come from the NLPD of rows that are each left out, at the length-scale that the evidence has chosen. Length-
+            scale and variance then come from some of the rows, and the temperature from all of them.
         verbose: function that takes a line of text for each step.
     """
     start, by_rows = typical_distance(sample.u), sample.validation is None and cross_validate
@@ -89,22 +99,22 @@ def search(
         start = _by_regression(sample, start, verbose)
     tries = _Tries(_smaller(sample) if by_rows else sample, start, variance, temperature, verbose)
     ways = [(1.0, 0.0), (0.0, 0.5)][lengthscale is not None : 1 + (variance is None)]
-    judged = lambda at: tries(*at, _judged).loss
+    judged, without = (partial(tries.loss, judge=judge) for judge in (_judged, _left_out))
     place = _descend((0.0, 0.0), ways, judged)
     if by_rows and temperature is None:
-        without = lambda at: tries(*at, _left_out).loss
         place = _vertex(place, [way for way in ways if way[0]], judged)
         ways = [way for way in ways if way[1]]
         place = _vertex(_descend(place, ways, without), ways, without)
-        return _Tries(sample, start, variance, temperature, verbose)(*place, _left_out)
+        whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, verbose)
+        return whole(*place, _left_out)
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
 def _smaller(sample: Sample) -> Sample:
     """Some of the rows, and some of these as inducing inputs."""
-    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:SMALL_ROWS].to(sample.u.device)
     if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING:
         return sample
+    some = _drawn(len(sample.u), SMALL_ROWS).to(sample.u.device)
     inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
     return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
 
@@ -184,6 +194,9 @@ class _Tries:
             )
         return self.found[i, j, judge]
 
+    def loss(self, place: Place, judge: Judge) -> float:
+        return self(*place, judge).loss
+
     def _name(self, judge: Judge) -> str:
         if judge is _left_out:
             return "NLPD of rows left out"
@@ -215,7 +228,7 @@ def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, te
 
 def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
-    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:LEFT_OUT].to(sample.u.device)
+    some = _drawn(len(sample.u), LEFT_OUT).to(sample.u.device)
     mean, variance, roots = _classes.left_out(task, solution, some)
     return *_best(mean, variance, sample.offset, sample.y[some], sample.weight[some], temperature), roots
 
@@ -248,16 +261,24 @@ def least(loss: Callable[[float], float]) -> tuple[float, float]:
 
 
 def _by_regression(sample: Sample, start: Tensor, verbose: Callable[[str], object]) -> Tensor:
-    """A length-scale for each column, from a regression on the classes coded as 0 and 1, centred."""
+    """A length-scale for each column, from a regression on the classes coded as 0 and 1, centred.
+
+    Many rows are judged by the bound of few inducing inputs, few rows by the evidence itself.
+    """
     y = F.one_hot(sample.y, len(sample.offset)).to(sample.u) if sample.y.ndim == 1 else sample.y.to(sample.u)
     y = y - (sample.weight @ y) / sample.weight.sum()
     y = y[:, (y != 0).any(0)]
     begin = start.expand(sample.u.shape[1]).clone()
-    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:COLUMN_ROWS].to(sample.u.device)
+    some = _drawn(len(sample.u), COLUMN_ROWS).to(sample.u.device)
     rows = sample.u[some], y[some], sample.weight[some]
-    few = rows[0][:COLUMN_INDUCING].unique(dim=0) if COLUMN_INDUCING and len(some) > 2 * COLUMN_INDUCING else None
+    few = rows[0][:COLUMN_INDUCING].unique(dim=0) if len(some) > 2 * COLUMN_INDUCING else None
     found = _values.choose(sample.kernel, few, rows, None, begin, shared=True, verbose=verbose)
     return found.lengthscale
+
+
+def _drawn(n: int, most: int) -> Tensor:
+    """The indices of at most so many of n rows, at random."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most]
 
 
 def _typical(lengthscale: Tensor) -> float:

@@ -15,11 +15,12 @@ validation rows. The collapsed bound of Titsias (2009) takes many rows, and what
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -135,7 +136,7 @@ class _Bound(torch.autograd.Function):
         return -0.5 * (m * (log_det + t * lost) + fit / noise)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         factor, phi, y, weight, noise, t, sums, root, products, solved, fit, lost = ctx.saved_tensors
         m, inverse = y.shape[1], torch.cholesky_inverse(root)
@@ -181,7 +182,7 @@ class _Surprise(torch.autograd.Function):
         return 2 * y.shape[1] * root.diagonal().log().sum() + (y * solved).sum()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         root, solved = ctx.saved_tensors
         slope = torch.addmm(torch.cholesky_inverse(root), solved, solved.mT, beta=solved.shape[1], alpha=-1)
@@ -213,7 +214,7 @@ def choose(
     starts: Sequence[float] = (0.1, 0.005),
     typical: bool = False,
     relative: Tensor | None = None,
-    verbose: Callable[[str], object] | None = None,
+    verbose: Callable[[str], object] = lambda _: None,
 ) -> Chosen:
     """Length-scale, prior variance and noise variance by the bound, or by the density of validation rows.
 
@@ -284,17 +285,19 @@ def choose(
 
     def ends(loss: Callable[[Tensor], Tensor], thetas: list[Array], name: str, most: int = EVALUATIONS) -> list[Any]:
         found = [_minimum(loss, theta, limits, u, most) for theta in thetas]
-        for end in found if verbose else ():
+        for end in found:
             verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
         return sorted(found, key=lambda end: float(end.fun))
 
+    whole = of_features if inducing is not None else lambda theta: of_evidence(theta, slice(None))
     most = EVALUATIONS
     if validation is None and len(u) > 1.5 * FEW:
         few, most = _few(u / start), REFINE
         first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
-        apart = [other.x for other in others if not shared and np.abs(other.x - first.x).max() > ELSEWHERE]
+        apart = [other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE]
         thetas = [first.x, *apart]
-    whole = of_features if inducing is not None else lambda theta: of_evidence(theta, slice(None))
+        if inducing is not None:  # the bound takes for noise what it does not see, so few rows may mislead it
+            thetas = [min(thetas, key=lambda theta: _value_and_slope(whole, theta, u)[0])]
     [best, *_] = ends(whole, thetas, f"loss of {len(u)} rows", most)
     with torch.no_grad():
         return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
@@ -304,22 +307,23 @@ def _minimum(
     loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor, most: int
 ) -> Any:
     """The result of L-BFGS from one start."""
-
-    def value_and_slope(theta: Array) -> tuple[float, Array]:
-        at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
-        try:
-            with torch.enable_grad():
-                value = loss(at)
-                value.backward()
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            return 1e10, np.zeros_like(theta)
-        slope = at.grad
-        if slope is None or not value.isfinite() or not slope.isfinite().all():
-            return 1e10, np.zeros_like(theta)
-        return value.item(), slope.cpu().numpy()
-
     options = {"maxfun": most, "ftol": TOLERANCE, "gtol": TOLERANCE}
-    return minimize(value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    function = partial(_value_and_slope, loss, like=like)
+    return minimize(function, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+
+
+def _value_and_slope(loss: Callable[[Tensor], Tensor], theta: Array, like: Tensor) -> tuple[float, Array]:
+    at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
+    try:
+        with torch.enable_grad():
+            value = loss(at)
+            value.backward()
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return 1e10, np.zeros_like(theta)
+    slope = at.grad
+    if slope is None or not value.isfinite() or not slope.isfinite().all():
+        return 1e10, np.zeros_like(theta)
+    return value.item(), slope.cpu().numpy()
 
 
 def _few(u: Tensor) -> Tensor:

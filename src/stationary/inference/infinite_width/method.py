@@ -10,11 +10,12 @@ from torch import distributed as dist
 
 from stationary._checks import check_finite
 from stationary.inference.base import Method, Networks, only_network
+from stationary.inference.infinite_width._files import load
 from stationary.inference.infinite_width._fit import Fit
 from stationary.inference.infinite_width._geometry import GEOMETRIES
 from stationary.inference.infinite_width._sums import together
 from stationary.inference.infinite_width._trunk import Reader, collect
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, load
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior
 from stationary.nn.restored_prior import is_head
 from stationary.theory.isotropic import KERNELS
 from stationary.training import Data
@@ -42,8 +43,8 @@ class InfiniteWidth(Method):
             variance.
         temperature: temperature of the posterior of a classifier, a factor on the variance of its outputs, from 0 to 1,
             for its probabilities alone: below 1 they are less timid near the data, and far away they are those of the
-            prior at any temperature. None chooses it by the validation data; without them by cross-validation where
-            there is no trunk, and it is 1 where there is one.
+            prior at any temperature. None chooses it by the validation data; without them by rows that are each left
+            out where there is no trunk, and it is 1 where there is one.
         noise: noise variance of a regression, in units of the targets' variance; None chooses it. "input" lets it
             depend on the input, as a second process that the residuals show; far from the data it is the constant that
             would be chosen.

@@ -1,7 +1,6 @@
-"""The posterior: how it predicts, learns more, explains itself, and goes to a file."""
+"""The posterior: how it predicts, learns more and explains itself."""
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,17 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stationary._files import write_atomically
 from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
-from stationary.inference.infinite_width._basis import Basis, Passes, at_a_time, greedy, moments
+from stationary.inference.infinite_width._basis import Basis, Passes, Products, at_a_time, greedy
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._joint import joint_moments
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
-from stationary.nn.inputs import device_of, prepared
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, collect, read
+from stationary.nn.inputs import prepared
 from stationary.nn.running import Batches, Inputs, batches, evaluating, wants_gradients
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, grouped
 from stationary.training import Data
@@ -27,10 +25,8 @@ from stationary.training import Data
 if TYPE_CHECKING:
     from stationary.inference.infinite_width.method import InfiniteWidth
 
-FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
 MANY, FEWER, ROUGH = 5000, 16, 1e-3  # a fit of 80,000 rows or more starts where a rough one of every 16th row ends
-NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
-COMPUTED = ("_inverses", "_replayed", "_untempered")  # what a copy computes again
+COMPUTED = ("_products", "_replayed", "_untempered")  # what a copy computes again
 UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
 
 
@@ -236,20 +232,13 @@ class InfiniteWidthPosterior:
 
     def _moments(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """The mean (n, c) of the outputs, for classes without their prior mean, and the variance (n, 1) or (n, c)."""
-        variance = self.numbers.variance
-        chunks = u.split(at_a_time(u, self.basis.size))
-        inverses = self._inverses if u.is_cuda else None
-        parts = [moments(self.basis, self.mean, self.root, some, variance, inverses) for some in chunks]
+        parts = [self._products(self.basis.similarity(some)) for some in u.split(at_a_time(u, self.basis.size))]
         mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
         return (mean + self.numbers.offset if self.family is Gaussian else mean), variance
 
     @cached_property
-    def _inverses(self) -> tuple[Tensor, Tensor]:
-        """L^-1 (M, M) and those of the roots (1 or c, M, M): a GPU multiplies far faster than it solves."""
-        eye = torch.eye(self.basis.size, dtype=self.mean.dtype, device=self.mean.device)
-        roots = self.root if self.root.ndim == 3 else self.root[None]
-        factor, *inverses = (torch.linalg.solve_triangular(x, eye, upper=False) for x in (self.basis.factor, *roots))
-        return factor, torch.stack(inverses)
+    def _products(self) -> Products:
+        return Products.of(self.basis, self.mean, self.root, self.numbers.variance)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in COMPUTED}
@@ -378,92 +367,6 @@ class InfiniteWidthPosterior:
             path: path of the file.
             rows: whether to keep the training rows, which ``update`` and ``nearest`` need and prediction does not.
         """
-        from safetensors.torch import save
+        from stationary.inference.infinite_width._files import save
 
-        numbers = self.numbers
-        tensors = {
-            "shift": self.geometry.shift,
-            "scale": self.geometry.scale,
-            "lengthscale": numbers.lengthscale,
-            "inducing": self.basis.inducing,
-            "factor": self.basis.factor,
-            "mean": self.mean,
-            "root": self.root,
-            "offset": numbers.offset,
-            "variance": torch.as_tensor(numbers.variance, dtype=torch.float64),
-        }
-        optional = {"noise": numbers.noise, "validation_rows": self.validation_rows}
-        if (varying := numbers.input_noise) is not None:
-            optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
-            optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
-        if rows and self.rows is not None:
-            optional |= {"z": self.rows.z, "y": self.rows.y, "weight": self.rows.weight}
-        tensors |= {name: value for name, value in optional.items() if value is not None}
-        settings = asdict(replace(self.method, features=None, store=None))
-        about = {
-            "format": "stationary infinite width 1",
-            "method": json.dumps(settings),
-            "geometry": self.geometry.name,
-            "family": self.family.kind,
-            "temperature": repr(numbers.temperature),
-            "place": json.dumps([self.place.name, self.place.side]),
-            "trunk": self.fingerprint.digest,
-            "in_order": str(self.rows is not None and self.rows.in_order),
-        }
-        content = save({name: value.contiguous().cpu() for name, value in tensors.items()}, about)
-        return write_atomically(Path(path), lambda file: file.write(content))
-
-
-def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
-    """The posterior that ``save`` wrote, as ``InfiniteWidth.load`` says."""
-    from safetensors import safe_open
-
-    from stationary.inference.infinite_width.method import InfiniteWidth
-
-    device = device_of(network) or torch.device("cpu")
-    device = device if device.type != "mps" else torch.device("cpu")
-    with safe_open(str(path), "pt") as file:
-        about = file.metadata() or {}
-        if about.get("format") != "stationary infinite width 1":
-            raise ValueError(f"{path} must be written by InfiniteWidthPosterior.save, got another file")
-        tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
-    settings = json.loads(about["method"])
-    if isinstance(settings["class_weight"], list):
-        settings["class_weight"] = tuple(settings["class_weight"])
-    method = InfiniteWidth(**settings)
-    name, side = json.loads(about["place"])
-    if side == "function" and features is None:
-        raise ValueError("features must be the function that the posterior was made with, got None; pass it again")
-    place = Place(name, side, features if side == "function" else None)
-    fingerprint = Fingerprint(about["trunk"])
-    fingerprint.check(network, place)
-    variance, noise = tensors["variance"], tensors.get("noise")
-    varying = None
-    if "noise.mean" in tensors and noise is not None:
-        basis, parts = ([tensors[f"noise.{name}"] for name in names] for names in (NOISE_BASIS, NOISE_PARTS))
-        varying = Noise(Basis(method.kernel, *basis), noise, *parts)
-    numbers = Numbers(
-        tensors["lengthscale"],
-        variance if variance.ndim else float(variance),
-        float(about["temperature"]),
-        tensors["offset"],
-        noise,
-        varying,
-    )
-    rows = None
-    if "z" in tensors:
-        rows = Rows(tensors["z"], tensors["y"], tensors["weight"], in_order=about["in_order"] == "True")
-    return InfiniteWidthPosterior(
-        method,
-        (network,),
-        place,
-        fingerprint,
-        Geometry(about["geometry"], tensors["shift"], tensors["scale"]),
-        Basis(method.kernel, numbers.lengthscale, tensors["inducing"], tensors["factor"]),
-        numbers,
-        FAMILIES[about["family"]],
-        tensors["mean"],
-        tensors["root"],
-        rows,
-        tensors.get("validation_rows"),
-    )
+        return save(self, path, rows=rows)

@@ -1,0 +1,112 @@
+"""A posterior in a safetensors file, and back."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from stationary._files import write_atomically
+from stationary.inference.infinite_width._basis import Basis
+from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._noise import Noise
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
+from stationary.nn.inputs import device_of
+from stationary.predictive import Bernoulli, Categorical, Gaussian
+
+FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
+NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
+
+
+def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> Path:
+    """Write a posterior to a file, as ``InfiniteWidthPosterior.save`` says."""
+    numbers = posterior.numbers
+    tensors = {
+        "shift": posterior.geometry.shift,
+        "scale": posterior.geometry.scale,
+        "lengthscale": numbers.lengthscale,
+        "inducing": posterior.basis.inducing,
+        "factor": posterior.basis.factor,
+        "mean": posterior.mean,
+        "root": posterior.root,
+        "offset": numbers.offset,
+        "variance": torch.as_tensor(numbers.variance, dtype=torch.float64),
+    }
+    optional = {"noise": numbers.noise, "validation_rows": posterior.validation_rows}
+    if (varying := numbers.input_noise) is not None:
+        optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
+        optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
+    if rows and posterior.rows is not None:
+        optional |= {"z": posterior.rows.z, "y": posterior.rows.y, "weight": posterior.rows.weight}
+    tensors |= {name: value for name, value in optional.items() if value is not None}
+    settings = asdict(replace(posterior.method, features=None, store=None))
+    about = {
+        "format": "stationary infinite width 1",
+        "method": json.dumps(settings),
+        "geometry": posterior.geometry.name,
+        "family": posterior.family.kind,
+        "temperature": repr(numbers.temperature),
+        "place": json.dumps([posterior.place.name, posterior.place.side]),
+        "trunk": posterior.fingerprint.digest,
+        "in_order": str(posterior.rows is not None and posterior.rows.in_order),
+    }
+    content = safetensors.torch.save({name: value.contiguous().cpu() for name, value in tensors.items()}, about)
+    return write_atomically(Path(path), lambda file: file.write(content))
+
+
+def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
+    """The posterior that ``save`` wrote, as ``InfiniteWidth.load`` says."""
+    from stationary.inference.infinite_width.method import InfiniteWidth
+
+    device = device_of(network) or torch.device("cpu")
+    device = device if device.type != "mps" else torch.device("cpu")
+    with safetensors.safe_open(str(path), "pt") as file:
+        about = file.metadata() or {}
+        if about.get("format") != "stationary infinite width 1":
+            raise ValueError(f"{path} must be written by InfiniteWidthPosterior.save, got another file")
+        tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
+    settings = json.loads(about["method"])
+    if isinstance(settings["class_weight"], list):
+        settings["class_weight"] = tuple(settings["class_weight"])
+    method = InfiniteWidth(**settings)
+    name, side = json.loads(about["place"])
+    if side == "function" and features is None:
+        raise ValueError("features must be the function that the posterior was made with, got None; pass it again")
+    place = Place(name, side, features if side == "function" else None)
+    fingerprint = Fingerprint(about["trunk"])
+    fingerprint.check(network, place)
+    variance, noise = tensors["variance"], tensors.get("noise")
+    varying = None
+    if "noise.mean" in tensors and noise is not None:
+        basis, parts = ([tensors[f"noise.{name}"] for name in names] for names in (NOISE_BASIS, NOISE_PARTS))
+        varying = Noise(Basis(method.kernel, *basis), noise, *parts)
+    numbers = Numbers(
+        tensors["lengthscale"],
+        variance if variance.ndim else float(variance),
+        float(about["temperature"]),
+        tensors["offset"],
+        noise,
+        varying,
+    )
+    rows = None
+    if "z" in tensors:
+        rows = Rows(tensors["z"], tensors["y"], tensors["weight"], in_order=about["in_order"] == "True")
+    return InfiniteWidthPosterior(
+        method,
+        (network,),
+        place,
+        fingerprint,
+        Geometry(about["geometry"], tensors["shift"], tensors["scale"]),
+        Basis(method.kernel, numbers.lengthscale, tensors["inducing"], tensors["factor"]),
+        numbers,
+        FAMILIES[about["family"]],
+        tensors["mean"],
+        tensors["root"],
+        rows,
+        tensors.get("validation_rows"),
+    )
