@@ -38,7 +38,8 @@ def load(data_dir: str | Path | None = None) -> dict[str, Questions]:
     """
     path = find(data_dir)
     try:
-        content = json.loads((lzma.open(path) if path.suffix == ".xz" else path.open("rb")).read())
+        raw = path.read_bytes()
+        content = json.loads(lzma.decompress(raw) if path.suffix == ".xz" else raw)
         parts = {name: Questions(*map(tuple, zip(*content[name], strict=True))) for name in SIZES}
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
         raise ValueError(
