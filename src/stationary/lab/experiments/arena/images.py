@@ -4,51 +4,54 @@
 the cache folder.
 """
 
-import json
 import os
+import zlib
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stationary._files import cache_folder
+from stationary.lab.experiments.arena.config import SEEDS
 from stationary.lab.experiments.arena.tasks import Task
-from stationary.lab.experiments.arena.trunks import ABOUT
+from stationary.lab.experiments.arena.trunks import file_name
 from stationary.training.data import Pair
 
 FOLDER = "arena-fashion-mnist"
 UNKNOWN = {"mnist": "MNIST", "notmnist": "notMNIST"}
 
 
-def missing() -> str | None:
+def missing(seeds: Iterable[int] = (0,)) -> str | None:
     """Say why the event cannot run here, or None if it can."""
     try:
-        find()
+        for seed in seeds:
+            find(seed)
     except FileNotFoundError as problem:
         return str(problem)
     return None
 
 
-def find() -> Path:
-    """Return the folder of the features."""
-    folders = [
-        Path(folder).expanduser() / FOLDER for folder in (os.environ.get("STATIONARY_DATA"), cache_folder()) if folder
-    ]
-    for folder in folders:
-        if (folder / ABOUT).is_file():
-            return folder
+def find(seed: int) -> Path:
+    """Return the file of the features of a trunk."""
+    given = (os.environ.get("STATIONARY_DATA"), cache_folder())
+    paths = [Path(folder).expanduser() / FOLDER / file_name(seed) for folder in given if folder]
+    for path in paths:
+        if path.is_file():
+            return path
     raise FileNotFoundError(
-        f"no {ABOUT} in {' or '.join(map(str, folders))}; compute the features, on a GPU: "
-        f"python -m stationary.lab.experiments.arena.trunks --data DIR --out {folders[0]}"
+        f"no {' or '.join(map(str, paths))}; compute the features, on a GPU: "
+        f"python -m stationary.lab.experiments.arena.trunks --data DIR --out {paths[0].parent}"
     )
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=5)
 def task(seed: int) -> Task:
     """Return the task of one trunk."""
     found, digest = _read(seed)
@@ -57,8 +60,7 @@ def task(seed: int) -> Task:
 
 def ensemble() -> Task:
     """Return the task of all trunks, with their features side by side."""
-    trunks = json.loads((find() / ABOUT).read_text())["trunks"]
-    found, digests = zip(*(_read(seed) for seed in range(len(trunks))), strict=True)
+    found, digests = zip(*map(_read, range(SEEDS)), strict=True)
     return _task(list(found), sha256("".join(digests).encode()).hexdigest())
 
 
@@ -84,12 +86,11 @@ def _layer(weight: Any, bias: Any) -> nn.Linear:
 
 
 def _read(seed: int) -> tuple[dict[str, Any], str]:
-    """Return the arrays of a trunk and their digest, which must be the one that was noted when they were written."""
-    folder = find()
-    path = folder / f"seed-{seed}.npz"
-    wanted = {trunk["file"]: trunk["sha256"] for trunk in json.loads((folder / ABOUT).read_text())["trunks"]}
-    content = path.read_bytes() if path.is_file() else b""
-    if (digest := sha256(content).hexdigest()) != wanted.get(path.name):
-        raise ValueError(f"{path} must have the SHA-256 {wanted.get(path.name)} of {ABOUT}; got {digest}; restore both")
-    with np.load(BytesIO(content)) as arrays:
-        return dict(arrays), digest
+    """Return the arrays of a trunk and the SHA-256 of their file."""
+    path = find(seed)
+    content = path.read_bytes()
+    try:
+        with np.load(BytesIO(content)) as arrays:
+            return dict(arrays), sha256(content).hexdigest()
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged ({error!r}); restore it, or delete it and compute it again") from error

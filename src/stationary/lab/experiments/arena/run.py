@@ -10,7 +10,7 @@ import torch
 
 from stationary import metrics
 from stationary.lab.experiments.arena import images, questions
-from stationary.lab.experiments.arena.config import Config, one_ensemble
+from stationary.lab.experiments.arena.config import SEEDS, Config, one_ensemble
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.classifiers import linear_layer
 from stationary.lab.experiments.arena.protocol import PROTOCOL
@@ -18,8 +18,6 @@ from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.experiments.paper import look_up
 from stationary.lab.runs.store import Arrays
 from stationary.predictive import Categorical, Members
-
-DATA = {"clinc150": questions.missing, "fashion-mnist": images.missing}
 
 
 def missing(configs: Sequence[Config]) -> str | None:
@@ -31,8 +29,11 @@ def missing(configs: Sequence[Config]) -> str | None:
             f"{', '.join(absent)} are not installed; make arena sets up an environment that has them, or "
             f"pip install 'stationary[arena]'; without them there are --method '{names}'"
         )
-    problems = (DATA[dataset]() for dataset in dict.fromkeys(config.dataset for config in configs) if dataset in DATA)
-    return next(filter(None, problems), None)
+    of_images = [config for config in configs if config.dataset == "fashion-mnist"]
+    seeds = {seed for config in of_images for seed in _seeds(config)}
+    if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
+        return problem
+    return images.missing(sorted(seeds))
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
@@ -63,6 +64,11 @@ def judged(known: Judged, y: torch.Tensor, unknown: dict[str, Judged]) -> dict[s
         numbers[f"FPR95: {name}"] = metrics.fpr95(*scores)
         numbers[f"AUPR: {name}"] = metrics.aupr(*scores)
     return numbers
+
+
+def _seeds(config: Config) -> Sequence[int]:
+    """Return the seeds of the trunks that a configuration needs."""
+    return range(SEEDS) if one_ensemble(config.dataset, config.method) else config.seeds
 
 
 def _task(config: Config, seed: int) -> Task:

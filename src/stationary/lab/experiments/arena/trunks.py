@@ -1,7 +1,7 @@
 """The trunks of the events with images: a ResNet-20 for each seed, and the features that it gives of all images.
 
 ``python -m stationary.lab.experiments.arena.trunks --data DIR --out DIR`` trains them, on a GPU if there is one, and
-writes a file of features for each seed and a file about them all. Only the features are kept, in float16, with the
+writes a file of features for each seed. Only the features are kept, in float16, with the
 weights of the last layer: every head and detector of the arena starts from these.
 """
 
@@ -10,8 +10,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stationary._files import write_atomically, write_text
+from stationary._files import write_atomically
 from stationary.inference import Point, fit
 from stationary.lab.data import grey_images
 from stationary.lab.data.augment import augmented, is_held_out
@@ -29,7 +27,6 @@ from stationary.training import Training
 
 PIECE = 2_000  # number of images whose features are computed at once
 SHIFT = 2  # largest shift of an image, in pixels
-ABOUT = "trunks.json"
 Parts = dict[str, tuple[Tensor, Tensor | None]]  # images and their classes; unknown images have none
 
 
@@ -137,46 +134,40 @@ def arrays(network: ResNet20, parts: Parts, device: str) -> dict[str, np.ndarray
     return found
 
 
-def accuracy(found: dict[str, np.ndarray[Any, Any]], part: str) -> float:
-    """Return the share of right answers of the last layer on the features of a part."""
-    outputs = found[f"x {part}"].astype(np.float32) @ found["weight"].T + found["bias"]
-    return float((outputs.argmax(-1) == found[f"y {part}"]).mean())
+def write(folder: Path, parts: Parts, recipes: list[Recipe], device: str) -> list[Path]:
+    """Train a trunk for each recipe, and write a file for each as soon as it is trained; return their paths.
 
-
-def write(folder: Path, parts: Parts, recipes: list[Recipe], device: str) -> Path:
-    """Train a trunk for each recipe, write the features, and return the file that is about them all."""
-    about: dict[str, Any] = {"recipes": [asdict(recipe) for recipe in recipes], "trunks": []}
+    The array "about" of a file is a text in JSON: the recipe, where it was trained, and the seconds that took.
+    """
+    paths = []
     for recipe in recipes:
         start = time.perf_counter()
         found = arrays(trained(parts, recipe, device), parts, device)
-        buffer = BytesIO()
-        np.savez_compressed(buffer, **found)  # type: ignore[arg-type]
-        content = buffer.getvalue()
-        path = write_atomically(folder / f"seed-{recipe.seed}.npz", lambda file, content=content: file.write(content))
-        about["trunks"].append(
-            {
-                "file": path.name,
-                "sha256": sha256(content).hexdigest(),
-                "validation accuracy": accuracy(found, "validation"),
-                "wall_s": round(time.perf_counter() - start, 1),
-            }
-        )
-    about["environment"] = environment(device)
-    return write_text(folder / ABOUT, json.dumps(about, indent=2) + "\n")
+        seconds = round(time.perf_counter() - start, 1)
+        about = {"recipe": asdict(recipe), "environment": environment(device) | {"wall_s": seconds}}
+        found["about"] = np.array(json.dumps(about))
+        path = folder / file_name(recipe.seed)
+        paths.append(write_atomically(path, lambda file, found=found: np.savez_compressed(file, **found)))  # type: ignore[misc]
+    return paths
+
+
+def file_name(seed: int) -> str:
+    return f"seed-{seed}.npz"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the trunks of the arena's images and write their features.")
     parser.add_argument("--data", type=Path, help="the folder of the images")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the features")
-    parser.add_argument("--seeds", type=int, default=5, help="number of trunks, with the seeds 0, 1, ...")
+    parser.add_argument("--seeds", type=int, default=5, help="number of trunks")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first trunk; the next has the next number")
     parser.add_argument("--epochs", type=int, default=Recipe.epochs, help="passes over the training images")
     parser.add_argument("--rows", type=int, help="take only so many images of each part, to try it out")
     options = parser.parse_args()
     parts = fashion_mnist(options.data)
     if options.rows:
         parts = {name: (x[: options.rows], y if y is None else y[: options.rows]) for name, (x, y) in parts.items()}
-    recipes = [Recipe(epochs=options.epochs, seed=seed) for seed in range(options.seeds)]
+    recipes = [Recipe(epochs=options.epochs, seed=seed) for seed in range(options.first, options.first + options.seeds)]
     write(options.out, parts, recipes, "cuda" if torch.cuda.is_available() else "cpu")
 
 

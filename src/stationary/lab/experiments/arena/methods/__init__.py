@@ -1,4 +1,4 @@
-"""The methods of the arena, each a function from a task and a seed to what it says of inputs; a file for each family."""
+"""The methods of the arena, each a function from a task and a seed to what it says; a file for each family."""
 
 from stationary.lab.experiments.arena.methods import classifiers, detectors, ours
 from stationary.lab.experiments.arena.methods.base import Fit
