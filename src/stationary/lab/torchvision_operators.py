@@ -16,7 +16,7 @@ def declare() -> None:
     if find_spec("torchvision") is None:
         return
     try:
-        import torchvision  # type: ignore[import-not-found]  # noqa: F401
+        import torchvision  # noqa: F401
     except RuntimeError:
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):

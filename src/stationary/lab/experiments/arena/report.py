@@ -98,7 +98,7 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
     order = sorted(methods, key=lambda method: over_seeds(methods[method], "NLPD").mean)
     own = [method for method in order if PROTOCOL[method].probabilities == "own"]
     network = [method for method in order if method not in own][:1]  # all detectors have the network's probabilities
-    known = [
+    known: list[tuple[Cell, ...]] = [
         (
             "the network itself" if method in network else PROTOCOL[method].label,
             *(over_seeds(methods[method], metric) for metric in KNOWN),
@@ -107,7 +107,9 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
         if method in own or method in network
     ]
     yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN), tuple(known))
-    cost = [(PROTOCOL[method].label, *(over_seeds(methods[method], name) for name in COST)) for method in methods]
+    cost: list[tuple[Cell, ...]] = [
+        (PROTOCOL[method].label, *(over_seeds(methods[method], name) for name in COST)) for method in methods
+    ]
     caption = f"{event}, {dataset}: seconds on one core, of fitting with all that is chosen, and of a prediction."
     yield Table(caption, ("method", *COST), tuple(cost))
 
