@@ -205,6 +205,26 @@ def test_questions_are_verified(tmp_path):
         clinc150.load(tmp_path)
 
 
+def test_questions_are_downloaded_whole_or_not_at_all(tmp_path, monkeypatch):
+    content = {name: [[f"{name} {i}", "intent"] for i in range(3)] for name in clinc150.SIZES}
+    source = tmp_path / "source.json"
+    source.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="SHA-256"):
+        clinc150.download(tmp_path / "new", source.as_uri())
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setattr(
+        clinc150,
+        "SHA256",
+        clinc150.digest(
+            {name: clinc150.Questions(*map(tuple, zip(*rows, strict=True))) for name, rows in content.items()}
+        ),
+    )
+    path = clinc150.download(tmp_path / "new", source.as_uri())
+    assert clinc150.load(tmp_path / "new")["oos_val"].texts[2] == "oos_val 2" and path.name == "data_full.json"
+    with pytest.raises(OSError, match=r"could not be downloaded .* STATIONARY_DATA"):
+        clinc150.download(tmp_path / "new", (tmp_path / "absent").as_uri())
+
+
 def test_idx_files_are_read_and_verified(tmp_path, monkeypatch):
     import gzip
     import hashlib

@@ -6,8 +6,9 @@ import os
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import urlopen
 
-from stationary._files import cache_folder
+from stationary._files import cache_folder, write_atomically
 
 PLAIN = "data_full.json"  # its name in clinc/oos-eval
 FILES = (PLAIN, "clinc150.json", "clinc150.json.xz")
@@ -37,18 +38,39 @@ def load(data_dir: str | Path | None = None) -> dict[str, Questions]:
             that is not there is looked for in ``$STATIONARY_DATA``, and then in the cache folder.
     """
     path = find(data_dir)
+    return _parts(path.read_bytes(), path)
+
+
+def download(folder: str | Path | None = None, url: str = URL) -> Path:
+    """Download the file, verify it, and return its path.
+
+    Args:
+        folder: folder to put it into; None for the cache folder.
+        url: address of the file.
+    """
+    path = Path(folder or cache_folder()).expanduser() / PLAIN
     try:
-        raw = path.read_bytes()
-        content = json.loads(lzma.decompress(raw) if path.suffix == ".xz" else raw)
+        with urlopen(url, timeout=60) as response:
+            content = response.read()
+    except OSError as error:
+        raise OSError(f"{url} could not be downloaded ({error!r}); {REPAIR}") from error
+    _parts(content, url)
+    return write_atomically(path, lambda file: file.write(content))
+
+
+def _parts(raw: bytes, source: object) -> dict[str, Questions]:
+    try:
+        content = json.loads(lzma.decompress(raw) if str(source).endswith(".xz") else raw)
         parts = {name: Questions(*map(tuple, zip(*content[name], strict=True))) for name in SIZES}
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as error:
         raise ValueError(
-            f"{path} must be the JSON file of CLINC150, but reading it gave {error!r}; {REPAIR}"
+            f"{source} must be the JSON file of CLINC150, but reading it gave {error!r}; {REPAIR}"
         ) from error
     if digest(parts) != SHA256:
         sizes = {name: len(part.texts) for name, part in parts.items()}
         raise ValueError(
-            f"{path} must have {SIZES} questions with the SHA-256 {SHA256}; got {sizes} with {digest(parts)}; {REPAIR}"
+            f"{source} must have {SIZES} questions with the SHA-256 {SHA256}; got {sizes} with {digest(parts)}; "
+            f"{REPAIR}"
         )
     return parts
 
