@@ -127,7 +127,7 @@ def test_the_report_begins_with_who_is_better():
     assert "Left out" in section.ours and "VBLL" in section.ours
     first = section.tables[0]
     assert [row[0] for row in first.rows] == ["ours, finite head", "KNN", "ours, infinite width", "MSP"]
-    paired = next(row[-1] for row in first.rows if row[0] == "MSP")
+    paired = next(row[-2] for row in first.rows if row[0] == "MSP")
     assert paired.mean == pytest.approx(0.1) and paired.std == pytest.approx(0, abs=1e-9), "seeds are paired"
     record = next(r for r in section.records if (r["method"], r["metric"]) == ("knn", "AUROC"))
     assert record["mean"] == pytest.approx(0.96) and record["n"] == 3 and record["std"] == pytest.approx(0.01)
@@ -136,7 +136,7 @@ def test_the_report_begins_with_who_is_better():
 
 def test_a_single_seed_has_no_difference():
     section = report.report(results({"knn": 0.95, "infinite width": 0.9}, n=1))
-    assert all(row[-1] is None for row in section.tables[0].rows) and "standard error: nobody" in section.ours
+    assert all(row[-2] is None for row in section.tables[0].rows) and "standard error: nobody" in section.ours
 
 
 # Trunks and their features

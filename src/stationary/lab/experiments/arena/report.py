@@ -89,12 +89,13 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
                 PROTOCOL[method].label,
                 *(over_seeds(methods[method], metric) for metric in metrics),
                 difference(methods, method, metrics[0]),
+                len(methods[method]),
             )
             for method in order
         ]
-        caption = f"{event}, {dataset}: unknown are {unknown}. Mean and standard deviation over seeds; the last column "
-        caption += "is the AUROC of infinite width minus the row's, with its paired standard error."
-        yield Table(caption, ("method", *UNKNOWN, "ours minus it"), tuple(rows))
+        caption = f"{event}, {dataset}: unknown are {unknown}. Mean and standard deviation over seeds; the column "
+        caption += "ours minus it is the AUROC of infinite width minus the row's, with its paired standard error."
+        yield Table(caption, ("method", *UNKNOWN, "ours minus it", "seeds"), tuple(rows))
     order = sorted(methods, key=lambda method: over_seeds(methods[method], "NLPD").mean)
     own = [method for method in order if PROTOCOL[method].probabilities == "own"]
     network = [method for method in order if method not in own][:1]  # all detectors have the network's probabilities
