@@ -13,19 +13,19 @@ from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
 KNOWN, UNKNOWN = {"accuracy": 1, "NLPD": -1, "ECE": -1}, {"AUROC": 1, "FPR95": -1, "AUPR": 1}  # 1: higher is better
-COST = ("seconds fit", "seconds a row")
 OURS = INFINITE_WIDTH  # the method that differences are taken from
 Values = dict[int, dict[str, float]]  # by seed, the numbers by name
 Methods = dict[str, Values]
 
 
 def by_dataset(results: list[tuple[Config, Arrays]]) -> dict[tuple[str, str], Methods]:
-    """Return the numbers by event and data set, method and seed."""
+    """Return the numbers by event and data set, method and seed, but for seconds, which depend on the machine."""
     found: dict[tuple[str, str], Methods] = {}
     for config, arrays in results:
         methods = found.setdefault((config.event, config.dataset), {})
         for place, seed in enumerate(config.seeds):
-            numbers = {name: float(array[place]) for name, array in arrays.items() if array.dtype.kind == "f"}
+            shown = (name for name in arrays if name != "features" and not name.startswith("seconds"))
+            numbers = {name: float(arrays[name][place]) for name in shown}
             methods.setdefault(config.method, {})[seed] = numbers
     return found
 
@@ -39,14 +39,19 @@ def measured(numbers: list[float]) -> Measured:
     return Measured(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None)
 
 
-def difference(methods: Methods, method: str, name: str) -> Measured | None:
-    """Return ours minus the method's, mean and standard error over the seeds that both have; None if below two."""
+def paired(methods: Methods, method: str, name: str) -> list[float]:
+    """Return ours minus the method's, for each seed that both have."""
     ours, theirs = methods.get(OURS, {}), methods[method]
-    seeds = [seed for seed in theirs if seed in ours]
-    if method == OURS or len(seeds) < 2:
+    return [ours[seed][name] - numbers[name] for seed, numbers in theirs.items() if seed in ours and method != OURS]
+
+
+def difference(methods: Methods, method: str, name: str) -> Measured | None:
+    """Return ours minus the method's, its mean and standard error over the paired seeds; None if below two."""
+    differences = paired(methods, method, name)
+    if len(differences) < 2:
         return None
-    found = measured([ours[seed][name] - theirs[seed][name] for seed in seeds])
-    return Measured(found.mean, (found.std or 0.0) / len(seeds) ** 0.5)
+    found = measured(differences)
+    return Measured(found.mean, (found.std or 0.0) / len(differences) ** 0.5)
 
 
 def unknowns(methods: Methods) -> list[str]:
@@ -58,9 +63,9 @@ def better(methods: Methods, unknown: str) -> list[str]:
     """Return the peers whose AUROC is higher than ours by more than a paired standard error, the highest first."""
     found = {}
     for method in methods:
-        paired = difference(methods, method, f"AUROC: {unknown}")
-        if paired and paired.mean < -(paired.std or 0.0) and not PROTOCOL[method].ours:
-            found[method] = paired.mean
+        ours = difference(methods, method, f"AUROC: {unknown}")
+        if ours and ours.mean < -(ours.std or 0.0) and not PROTOCOL[method].ours:
+            found[method] = ours.mean
     return sorted(found, key=lambda method: found[method])
 
 
@@ -108,11 +113,6 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
         if method in own or method in network
     ]
     yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN), tuple(known))
-    cost: list[tuple[Cell, ...]] = [
-        (PROTOCOL[method].label, *(over_seeds(methods[method], name) for name in COST)) for method in methods
-    ]
-    caption = f"{event}, {dataset}: seconds on one core, of fitting with all that is chosen, and of a prediction."
-    yield Table(caption, ("method", *COST), tuple(cost))
 
 
 def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, Any]]:
@@ -123,13 +123,10 @@ def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, An
             place = {"event": event, "data": dataset, "unknown": unknown or None, "method": method}
             found = over_seeds(values, name)
             yield place | {"metric": metric, "mean": found.mean, "std": found.std, "n": len(values)}
-            if metric == "AUROC" and (paired := difference(methods, method, name)):
-                yield place | {
-                    "metric": "AUROC of infinite width minus it",
-                    "mean": paired.mean,
-                    "std": (paired.std or 0.0) * len(values) ** 0.5,
-                    "n": len(values),
-                }
+            if metric == "AUROC" and (differences := paired(methods, method, name)):
+                found = measured(differences)
+                of_both = {"mean": found.mean, "std": found.std, "n": len(differences)}
+                yield place | {"metric": "AUROC of infinite width minus it"} | of_both
 
 
 def _in_words(event: str, dataset: str, methods: Methods) -> str:
