@@ -47,7 +47,7 @@ def tables(some: Iterable[Table]) -> list[str]:
 
 
 def losses(methods: report.Methods) -> list[str]:
-    """Where something else is better than infinite width, in words; one line for each kind of inputs."""
+    """Where something else is better than ours, in words; one line for each kind of inputs and of measure."""
     lines = []
     label = lambda method: protocol.PROTOCOL[method].label  # noqa: E731
     for unknown in report.unknowns(methods):
@@ -56,6 +56,13 @@ def losses(methods: report.Methods) -> list[str]:
             f"{label(method)} (AUROC {report.over_seeds(methods[method], name).mean:.3f})"
             for method in report.better(methods, unknown)
         ]
+        best = max(methods, key=lambda method: report.over_seeds(methods[method], name).mean)
+        if report.OURS not in methods:
+            lines.append(
+                f"**{unknown}**: the best is {label(best)} (AUROC {report.over_seeds(methods[best], name).mean:.3f}); "
+                "infinite width has not run here yet."
+            )
+            continue
         own = report.over_seeds(methods[report.OURS], name).mean
         told = (
             f"better than ours ({own:.3f}): {', '.join(ahead)}" if ahead else f"no peer is better than ours ({own:.3f})"
@@ -64,7 +71,11 @@ def losses(methods: report.Methods) -> list[str]:
     for metric, sign in report.KNOWN.items():
         values = {method: sign * report.over_seeds(numbers, metric).mean for method, numbers in methods.items()}
         best = max(values, key=lambda method: values[method])
-        ours = max((method for method in values if protocol.PROTOCOL[method].ours), key=lambda method: values[method])
+        ours = max(
+            (method for method in values if protocol.PROTOCOL[method].ours),
+            key=lambda method: values[method],
+            default=best,
+        )
         if values[best] > values[ours]:
             whose = label(best) if protocol.PROTOCOL[best].probabilities == "own" else "the network itself"
             lines.append(
@@ -93,7 +104,7 @@ def page(root: Path) -> str:
     parts = {
         dataset: {
             "event": event,
-            "losses": losses(methods) if report.OURS in methods else [],
+            "losses": losses(methods),
             "tables": tables(report.tables(event, dataset, methods)),
             "left_out": [entry.label for name, entry in protocol.PROTOCOL.items() if name not in methods],
         }
