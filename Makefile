@@ -25,7 +25,8 @@ MIN := .venv-min
 MIN_READY := $(MIN)/.ready
 LATEST := .venv-latest
 EMPTY := .venv-dist
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto # one process for each core, one thread for each process
+# One process for each core, one thread for each process; bytecode is kept, since tests start more than 50 processes.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 # Other versions of other libraries may warn; and the site is built with one set of versions.
 QUICKLY := -m pytest -n auto -m "not slow" -o filterwarnings=default --ignore tests/docs/test_docs.py
 
@@ -36,7 +37,7 @@ demo: $(READY)
 	$(BIN)/stationary report --scale demo --out out
 
 test: $(READY)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --dist loadfile --no-loadscope-reorder # a file in one process: its fixtures are made once
 
 slow: $(READY)
 	$(PYTEST) -m slow

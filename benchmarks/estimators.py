@@ -2,13 +2,16 @@
 
     python benchmarks/estimators.py --json results/benchmarks/estimators.json
 
-Tables: eight of 1,000 to 10,000 rows, five of classes and three of values, bundled or generated, a fifth to test.
-Each model is fitted to each table in turn; ratios are to ``MLPClassifier`` and ``MLPRegressor`` as they come, behind a
+Tables: eight of 1,800 to 20,000 rows, five of classes and three of values, bundled or generated, a fifth to test. The
+models are fitted to each table in turn, ``--rounds`` times (infinite width once), and predict its test rows in turn, 20
+times; times are medians. Ratios are to ``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind a
 ``StandardScaler``, in the same run. NLPD is that of the test rows, for values in units of their standard deviation; the
-regressor of scikit-learn has no variance, and gets that of its residuals on the training rows.
+regressor of scikit-learn has no variance, and gets that of its residuals on the training rows. ``bare_s`` is for scale,
+and no lower bound: scikit-learn's check of the rows, two matrix products and an exponential of each hidden unit, in
+NumPy.
 
-Processes: seconds of the first and of the second fit in a new process, and of a fit beside another process that
-multiplies matrices all the while, relative to one alone, with all threads.
+Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
+another process that multiplies matrices all the while, relative to one alone, with all threads.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +40,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array
 
 import stationary as st
 from stationary.lab.data import uci
@@ -55,13 +60,13 @@ CLASSES: dict[str, Callable[[], Arrays]] = {
     "digits": lambda: load_digits(return_X_y=True),
     "moons": lambda: make_moons(2000, noise=0.3, random_state=0),
     "classification": lambda: make_classification(5000, n_informative=10, n_classes=5, random_state=0),
-    "adult": lambda: bundled("adult", 10_000),
+    "adult": lambda: bundled("adult", 20_000),
     "connect-4": lambda: bundled("connect-4", 10_000),
 }
 VALUES: dict[str, Callable[[], Arrays]] = {
     "friedman1": lambda: make_friedman1(2000, noise=1.0, random_state=0),
     "friedman2": lambda: make_friedman2(5000, noise=100.0, random_state=0),
-    "friedman3": lambda: make_friedman3(10_000, noise=0.1, random_state=0),
+    "friedman3": lambda: make_friedman3(20_000, noise=0.1, random_state=0),
 }
 
 
@@ -70,6 +75,7 @@ def models(classes: bool) -> dict[str, Any]:
     ours = st.StationaryClassifier if classes else st.StationaryRegressor
     return {
         "MLP": make_pipeline(StandardScaler(), theirs),
+        "finite, 100 units": ours(hidden_layer_sizes=(100,), random_state=0),
         "finite, 300 units": ours(hidden_layer_sizes=(300,), random_state=0),
         "infinite width": ours(random_state=0),
     }
@@ -87,19 +93,45 @@ def nlpd(model: Any, data: list[Any], classes: bool) -> float:
     return float(scores.mean())
 
 
-def measure(load: Callable[[], Arrays], classes: bool) -> dict[str, dict[str, float]]:
+def timed(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def bare(x: Any, units: int, outputs: int) -> Callable[[], Any]:
+    """A prediction by one hidden layer and nothing else, in NumPy."""
+    first, second = np.random.default_rng(0).normal(size=(x.shape[1], units)), np.ones((units, outputs))
+    return lambda: np.exp(-((check_array(x) @ first) ** 2)) @ second
+
+
+def measure(load: Callable[[], Arrays], classes: bool, rounds: int) -> dict[str, dict[str, float]]:
     data = train_test_split(*load(), test_size=0.2, random_state=0)
-    rows = {}
-    for name, model in models(classes).items():
-        start = time.perf_counter()
-        model.fit(data[0], data[2])
-        fitted = time.perf_counter()
-        times = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            model.predict_proba(data[1]) if classes else model.predict(data[1])
-            times.append(time.perf_counter() - begin)
-        rows[name] = {"fit_s": fitted - start, "predict_s": median(times), "nlpd": nlpd(model, data, classes)}
+    chosen = models(classes)
+    fits: dict[str, list[float]] = {name: [] for name in chosen}
+    for k in range(rounds):
+        for name, model in chosen.items():
+            if not k or name != "infinite width":
+                fits[name].append(timed(lambda model=model: model.fit(data[0], data[2])))  # type: ignore[misc]
+    outputs = len(np.unique(data[2])) if classes else 1
+    calls: dict[str, Callable[[], Any]] = {
+        name: partial(model.predict_proba if classes else model.predict, data[1]) for name, model in chosen.items()
+    }
+    calls |= {f"bare, {units} units": bare(data[1], units, outputs) for units in (100, 300)}
+    predictions: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(20):
+        for name, call in calls.items():
+            predictions[name].append(timed(call))
+    rows = {
+        name: {
+            "fit_s": median(fits[name]),
+            "predict_s": median(predictions[name]),
+            "nlpd": nlpd(model, data, classes),
+        }
+        for name, model in chosen.items()
+    }
+    for units in (100, 300):
+        rows[f"finite, {units} units"]["bare_s"] = median(predictions[f"bare, {units} units"])
     return rows
 
 
@@ -107,31 +139,33 @@ FITS = """
 import sys, time, warnings
 warnings.simplefilter("ignore")
 from sklearn.datasets import make_moons
-import stationary as st
 x, y = make_moons(2000, noise=0.3, random_state=0)
+start = time.perf_counter()
+from stationary import StationaryClassifier
+print(time.perf_counter() - start)
 for _ in range(2):
     start = time.perf_counter()
-    st.StationaryClassifier(hidden_layer_sizes=(300,), max_iter=30, random_state=0).fit(x, y)
+    StationaryClassifier(hidden_layer_sizes=(300,), max_iter=30, random_state=0).fit(x, y)
     print(time.perf_counter() - start)
 """
 NEIGHBOUR = "import torch; x = torch.randn(500, 500)\nwhile True: x @ x"
 
 
 def fits() -> list[float]:
-    """Seconds of the first and of the second fit in a process of its own."""
+    """Seconds of the import, the first and the second fit in a process of its own."""
     ran = subprocess.run([sys.executable, "-c", FITS], capture_output=True, text=True, check=True)
     return [float(line) for line in ran.stdout.split()]
 
 
 def processes() -> dict[str, float]:
-    first, second = fits()
+    imported, first, second = fits()
     neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
     try:
         time.sleep(5)
-        _, busy = fits()
+        _, _, busy = fits()
     finally:
         neighbour.kill()
-    return {"first_s": first, "second_s": second, "beside_a_busy_process": busy / second}
+    return {"import_s": imported, "first_s": first, "second_s": second, "beside_a_busy_process": busy / second}
 
 
 def show(content: dict[str, Any]) -> None:
@@ -140,22 +174,29 @@ def show(content: dict[str, Any]) -> None:
         for model, row in rows.items():
             ratios = row["fit_s"] / base["fit_s"], row["predict_s"] / base["predict_s"]
             print(f"{name:16}{model:20}fit {ratios[0]:6.2f}  predict {ratios[1]:7.2f}  NLPD {row['nlpd']:7.3f}")
-    for model in ("finite, 300 units", "infinite width"):
+    for model in ("finite, 100 units", "finite, 300 units", "infinite width"):
         for key in ("fit_s", "predict_s"):
             each = [rows[model][key] / rows["MLP"][key] for rows in content["tables"].values()]
             print(f"median ratio, {model}, {key.removesuffix('_s')}: {median(each):.2f}")
+    for units in (100, 300):
+        own = [rows[f"finite, {units} units"] for rows in content["tables"].values()]
+        each = [
+            row["bare_s"] / rows["MLP"]["predict_s"] for row, rows in zip(own, content["tables"].values(), strict=True)
+        ]
+        print(f"median ratio, bare layer of {units} units, predict: {median(each):.2f}")
     print(content["processes"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the numbers and the machine they came from here")
+    parser.add_argument("--rounds", type=int, default=3, help="number of fits whose median counts")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     content: dict[str, Any] = {"command": "benchmarks/estimators.py", "environment": environment("cpu")}
     content["processes"] = processes()
-    content["tables"] = {name: measure(load, True) for name, load in CLASSES.items()}
-    content["tables"] |= {name: measure(load, False) for name, load in VALUES.items()}
+    content["tables"] = {name: measure(load, True, arguments.rounds) for name, load in CLASSES.items()}
+    content["tables"] |= {name: measure(load, False, arguments.rounds) for name, load in VALUES.items()}
     show(content)
     if arguments.json:
         print(f"wrote {write_json(arguments.json, json.loads(json.dumps(content)))}")

@@ -20,12 +20,12 @@ from stationary.lab.report import figures as plots
 
 TRAINING = st.Training(epochs=200, batch_size=50, learning_rate=0.01, weight_decay=1e-4)
 METHODS: dict[str, Any] = {
-    "Point": st.Point(),
-    "MCDropout": st.MCDropout(100),
-    "ExactDropout": st.ExactDropout(),
+    "Point": st.Point(restore_prior=False),
+    "MCDropout": st.MCDropout(100, restore_prior=False),  # what they are without it; left out, they would warn
+    "ExactDropout": st.ExactDropout(restore_prior=False),
     "restored": st.ExactDropout(),  # after calibrate_prior
-    "Ensemble": st.Ensemble(5),
-    "SWAG": st.SWAG(30),
+    "Ensemble": st.Ensemble(5, restore_prior=False),
+    "SWAG": st.SWAG(30, restore_prior=False),
 }
 
 

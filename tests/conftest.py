@@ -1,6 +1,7 @@
-"""Tests that need a C++ compiler, Chromium or a GPU skip where there is none.
+"""Tests that need a C++ compiler, Chromium, LaTeX or a GPU skip where there is none.
 
-``STATIONARY_REQUIRE="compiler chromium"`` turns the skips of those kinds into failures: continuous integration sets it.
+``STATIONARY_REQUIRE="compiler chromium latex"`` turns the skips of those kinds into failures, as in continuous
+integration.
 """
 
 import os
@@ -17,6 +18,7 @@ NEEDS = {
         "no C++ compiler found",
     ),
     "chromium": (lambda: shutil.which("chromium") or shutil.which("chromium-browser"), "no Chromium found"),
+    "latex": (lambda: shutil.which("pdflatex"), "no pdflatex found"),
     "gpu": (torch.cuda.is_available, "no CUDA GPU found"),
 }
 

@@ -1,5 +1,6 @@
 """Is this input like the training data? Scores of a prediction, and a detector that turns one into yes or no."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -8,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
+from stationary.inference.base import check_method
 from stationary.metrics import acceptance_threshold, doubt
-from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating
-from stationary.predictive import Bernoulli, Categorical, Gaussian, Predictive
+from stationary.nn.running import Batches, Inputs, batches, evaluating
+from stationary.predictive import PRIOR_MISSING, Bernoulli, Categorical, Gaussian, Predictive
 
 Scorer: TypeAlias = Callable[[Any], Tensor]  # from a batch of n inputs to (n,) scores; a higher one is farther out
 
@@ -52,6 +54,8 @@ def score(pred: Predictive, name: str) -> Tensor:
             expected entropy; "max_probability", 1 - the largest probability; "energy", -logsumexp of the mean outputs,
             which count less where they are uncertain. A regression has "std" and "variance", without its noise.
     """
+    if name == "variance" and pred.prior_missing:  # the others ask the prediction, which warns itself
+        warnings.warn(PRIOR_MISSING, UserWarning, stacklevel=2)
     return _by_name(name, type(pred))(pred)
 
 
@@ -122,6 +126,8 @@ class OODDetector:
             _by_name(score, self.family or Categorical)
         elif not callable(score):
             raise ValueError(f"score must be one of {', '.join(SCORES)}, or a function of inputs; got {score!r}")
+        if method is not None:
+            check_method(method)
         self.model, self.score, self.method, self.batch_size = model, score, method, batch_size
 
     def fit(self, x_in: Inputs | Batches, accept: float = 0.95) -> "OODDetector":
@@ -207,7 +213,7 @@ class OODDetector:
             for network in networks:
                 stack.enter_context(evaluating(network))
             stack.enter_context(torch.enable_grad())  # some scores are gradients, as that of ODIN
-            for part, _ in batches(x, self.batch_size, device_of(networks[0])):
+            for part, _ in batches(x, self.batch_size, networks[0]):
                 scores = scorer(part)
                 n = len(part if isinstance(part, Tensor) else next(iter(part.values())))
                 if not isinstance(scores, Tensor) or scores.shape != (n,) or not scores.is_floating_point():

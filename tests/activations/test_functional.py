@@ -69,7 +69,22 @@ twice = {name: case for name, case in exact_gradient.items() if case.smooth}  # 
 each_twice_differentiable = pytest.mark.parametrize("case", twice.values(), ids=twice)
 
 
-def away_from_kinks(case, n=60, distance=0.02, bound=4.0):
+class Together(nn.ModuleDict):
+    """Several activations of the same input as one module, which a compiler or an exporter takes in one go."""
+
+    def forward(self, x):
+        return {name: activation(x) for name, activation in self.items()}
+
+
+def together(names):
+    return Together({name.replace(".", "_"): ALL_ACTIVATIONS[name].build() for name in names})
+
+
+NAMES = list(ALL_ACTIVATIONS)
+each_part = pytest.mark.parametrize("names", [NAMES[i::4] for i in range(4)])
+
+
+def away_from_kinks(case, n=24, distance=0.02, bound=4.0):
     """Inputs at which finite differences do not cross a kink, nor see the floored slope."""
     x = torch.empty(n, dtype=torch.float64).uniform_(-bound, bound)
     for kink in case.kinks:
@@ -110,16 +125,18 @@ def test_every_finite_input_gives_finite_value_and_gradient(case, dtype, form):
     assert slope.isfinite().all(), list(zip(x.tolist(), slope.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", ["siren", "cosine", "sincos", "triangle_wave", "periodic_relu"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_phase_beyond_the_number_range_is_finite_in_every_form(name, dtype):
-    activation = type(st.activation(name))(frequency=30.0)
-    x = edges(dtype)
-    y, slope = value_and_slope(activation, x, "compiled")
-    exported = torch.export.export(activation, (x,)).module()(x)
-    assert y.isfinite().all() and slope.isfinite().all() and exported.isfinite().all()
-    infinite = torch.full_like(x, INF)
-    assert torch.compile(activation, backend="aot_eager")(infinite).isnan().all()
+def test_a_phase_beyond_the_number_range_is_finite_in_every_form(dtype):
+    names = ("siren", "cosine", "sincos", "triangle_wave", "periodic_relu")
+    activations = Together({name: type(st.activation(name))(frequency=30.0) for name in names})
+    x, compiled = edges(dtype), torch.compile(activations, backend="aot_eager")
+    exported = torch.export.export(activations, (x,)).module()(x)
+    leaf = x.clone().requires_grad_()
+    for name, y in compiled(leaf).items():
+        (slope,) = torch.autograd.grad(y, leaf, torch.ones_like(y), retain_graph=True)
+        assert y.isfinite().all() and slope.isfinite().all() and exported[name].isfinite().all(), name
+    infinite = compiled(torch.full_like(x, INF).requires_grad_())
+    assert all(y.isnan().all() for y in infinite.values())
 
 
 STEEP = {
@@ -135,16 +152,31 @@ STEEP = {
 }
 
 
-@pytest.mark.parametrize("build", STEEP.values(), ids=STEEP)
-@pytest.mark.parametrize("form", ["eager", "torch.func", "compiled"])
-def test_what_float16_cannot_hold_is_its_largest_number(build, form):
-    """Against float64, cut at 65504: at all 63488 finite numbers."""
+def every_float16():
     x = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
-    x = x[x.isfinite()]
-    activation, largest = build(), torch.finfo(torch.float16).max
-    exact = value_and_slope(activation, x.double(), "eager")
+    return x[x.isfinite()]
+
+
+@pytest.mark.parametrize("build", STEEP.values(), ids=STEEP)
+@pytest.mark.parametrize("form", ["eager", "torch.func"])
+def test_what_float16_cannot_hold_is_its_largest_number(build, form):
+    check_float16(build(), value_and_slope(build(), every_float16(), form))
+
+
+def test_what_float16_cannot_hold_is_its_largest_number_when_compiled():
+    activations = Together({name.replace(".", "_"): build() for name, build in STEEP.items()})
+    x = every_float16().requires_grad_()
+    for name, y in torch.compile(activations, backend="aot_eager")(x).items():
+        (slope,) = torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)
+        check_float16(activations[name], (y.detach(), slope))
+
+
+def check_float16(activation, found):
+    """Against float64, cut at 65504: at all 63488 finite numbers."""
+    largest = torch.finfo(torch.float16).max
+    exact = value_and_slope(activation, every_float16().double(), "eager")
     assert max(e.abs().max() for e in exact) > largest
-    for ours, reference in zip(value_and_slope(activation, x, form), exact, strict=True):
+    for ours, reference in zip(found, exact, strict=True):
         reference = reference.clamp(-largest, largest)
         assert ours.isfinite().all()
         rounding = torch.finfo(torch.float16).eps / 2 + 1e-4  # of the result, and of float32 in a centred x
@@ -233,7 +265,7 @@ def test_infinite_slope_is_taken_at_the_floor(nu):
 @pytest.mark.parametrize("nu", [0.3, 0.7, 1.5, 2.2, 2.5, 10.0])
 @pytest.mark.parametrize("options", [{}, {"centered": True}, {"dim": 3}], ids=str)
 def test_gradient_of_nu_lengthscale_and_variance(nu, options):
-    x = torch.rand(7, 3, dtype=torch.float64) * 4 + 0.1
+    x = torch.tensor([[0.15, 0.7], [1.6, 3.9]], dtype=torch.float64)
     parameters = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (nu, 0.7, 1.3)]
     function = partial(st.matern, **options)
     assert gradcheck(function, (x.requires_grad_(), *parameters), check_forward_ad=True)
@@ -308,47 +340,54 @@ def test_surrogate_gradient_is_that_of_the_blurred_function():
 # Compilers, exporters, other modes
 
 
-@each
-def test_compiles_as_one_graph(case):
-    check_compiled(case, "aot_eager")
+@each_part
+def test_compiles_as_one_graph(names):
+    check_compiled(names, "aot_eager")
 
 
 @pytest.mark.compiler
 @pytest.mark.slow
 @each
 def test_compiles_with_inductor(case):
-    check_compiled(case, "inductor")
+    check_compiled([next(name for name, other in ALL_ACTIVATIONS.items() if other is case)], "inductor")
 
 
-def check_compiled(case, backend):
-    activation = case.build()
-    x = away_from_kinks(case, 300).detach().float()
+def check_compiled(names, backend):
+    activations, x = together(names), torch.empty(400).uniform_(-4, 4)
+    for kink in {kink for name in names for kink in ALL_ACTIVATIONS[name].kinks}:
+        x = x[(x - kink).abs() > 0.02]
     eager, compiled = x.clone().requires_grad_(), x.clone().requires_grad_()
-    expected = activation(eager)
-    y = torch.compile(activation, fullgraph=True, backend=backend)(compiled)
-    torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
-    expected.sum().backward()
-    y.sum().backward()
-    torch.testing.assert_close(compiled.grad, eager.grad, rtol=1e-4, atol=1e-4)
+    found = torch.compile(activations, fullgraph=True, backend=backend)(compiled)
+    for name, expected in activations(eager).items():
+        torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-5, msg=lambda why: f"{name}: {why}")
+        slopes = [
+            torch.autograd.grad(y.sum(), leaf, retain_graph=True)
+            for y, leaf in ((found[name], compiled), (expected, eager))
+        ]
+        torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-4, msg=lambda why: f"{name}: {why}")
 
 
-@each
-def test_exports(case):
-    activation, x = case.build().eval(), torch.linspace(-3, 3, 50)
-    program = torch.export.export(activation, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
+@each_part
+def test_exports(names):
+    activations, x = together(names).eval(), torch.linspace(-3, 3, 50)
+    program = torch.export.export(activations, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
     longer = torch.linspace(-4, 4, 81)
-    torch.testing.assert_close(program.module()(longer), activation(longer), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(program.module()(longer), activations(longer), rtol=1e-5, atol=1e-5)
 
 
-@each
+@pytest.mark.parametrize(  # a fourth of them, of every family, each day
+    "names", [pytest.param(NAMES[i::4], marks=[pytest.mark.slow] if i else []) for i in range(4)]
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-def test_onnx_runs_the_same(case, tmp_path):
-    activation, x = case.build().eval(), torch.linspace(-3, 3, 50)[:, None]
-    path = tmp_path / "activation.onnx"
-    torch.onnx.export(activation, (x,), path, dynamo=True, verbose=False)
+def test_onnx_runs_the_same(names, tmp_path):
+    activations, x = together(names).eval(), torch.linspace(-3, 3, 50)[:, None]
+    path = tmp_path / "activations.onnx"
+    torch.onnx.export(activations, (x,), path, dynamo=True, verbose=False)
     session = onnxruntime.InferenceSession(path)
-    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    torch.testing.assert_close(torch.from_numpy(y), activation(x).detach(), rtol=1e-5, atol=1e-5)
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    for y, (name, expected) in zip(found, activations(x).items(), strict=True):
+        close = {"rtol": 1e-5, "atol": 1e-5, "msg": lambda why, name=name: f"{name}: {why}"}
+        torch.testing.assert_close(torch.from_numpy(y), expected.detach(), **close)
 
 
 @each

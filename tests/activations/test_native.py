@@ -10,6 +10,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+import mpmath
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -17,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import stationary as st
 from stationary.activations import _native
-from stationary.activations.functional import matern_twin
+from stationary.activations.functional import matern_twin, periodic_twin
 
 EPS = torch.finfo(torch.float32).eps
 NUS = (0.3, 0.5, 0.8, 1.5, 2.2, 2.5, 3.5, 4.5, 8.5, 9.5, 50.0, math.inf)
@@ -46,6 +47,35 @@ def test_matern_agrees_with_float64_to_a_few_ulp(engine, nu, centered):
     ulps = (4 + nu if nu < math.inf else 4) * (2 if nu >= 0.5 else 10)
     for ours, exact in zip(value_and_slope(function, x), value_and_slope(function, x.double()), strict=True):
         assert (ours.double() - exact).abs().max() <= ulps * EPS * exact.abs().max()
+
+
+@pytest.mark.parametrize("nu", [1.5, 2.5, 3.5, 5.5, 8.5])
+@pytest.mark.parametrize("n", [64, 61])  # whole vectors, and some numbers after them
+def test_matern_in_float64_agrees_with_30_digits(engine, nu, n):
+    """Relative to the value: a rounding for each factor, and the exponent, of the size x, is rounded too."""
+    x = torch.linspace(0.01, 90, n, dtype=torch.float64)
+    ours = value_and_slope(partial(st.matern, nu=nu), x)
+    with mpmath.workdps(30):
+        rate, p = mpmath.sqrt(2 * nu), mpmath.mpf(nu) - 0.5
+        amplitude = mpmath.sqrt((2 * rate) ** (2 * nu) / mpmath.gamma(2 * nu))
+        values = [amplitude * mpmath.mpf(z) ** p * mpmath.exp(-rate * mpmath.mpf(z)) for z in x.tolist()]
+        slopes = [value * (p / mpmath.mpf(z) - rate) for value, z in zip(values, x.tolist(), strict=True)]
+    size = torch.tensor(
+        [float(value * (p / mpmath.mpf(z) + rate)) for value, z in zip(values, x.tolist(), strict=True)]
+    )
+    tolerance = torch.finfo(torch.float64).eps * (10 + 2 * nu * (1 + x * float(rate)))
+    for got, exact, scale in zip(ours, (values, slopes), (torch.tensor([*map(float, values)]), size), strict=True):
+        error = torch.tensor([float(abs(mpmath.mpf(a) - b)) for a, b in zip(got.tolist(), exact, strict=True)])
+        assert (error <= tolerance * scale.abs()).all()
+
+
+@pytest.mark.parametrize("nu", [1.5, 2.5, 8.5])
+def test_matern_in_float64_at_the_ends(engine, nu):
+    """0 on the negative side and where the exponential underflows, and NaN for what is not a number."""
+    x = torch.tensor([-math.inf, -1e300, -1.0, 0.0, 1e300, math.inf, math.nan] * 3, dtype=torch.float64)
+    value, slope = value_and_slope(partial(st.matern, nu=nu), x)
+    assert value.isnan().equal(x.isnan()) and slope.isnan().equal(x.isnan())
+    assert not value.nan_to_num().any() and not slope.nan_to_num().any()
 
 
 def periodic_oracle(name, phase):
@@ -95,11 +125,14 @@ def test_a_frequency_learns():
 
 
 @needs_c
-def test_c_is_used_for_plain_float32_on_the_cpu_alone():
+def test_c_is_used_for_plain_tensors_on_the_cpu_alone():
     twin = matern_twin(2.5, 1.0, 1.0, centered=False)
     x = torch.randn(10)
     assert twin.on_device(x) is not None and twin.on_device(torch.nn.Parameter(x)) is not None
-    assert twin.on_device(x.double()) is None and twin.on_device(x.half()) is None
+    assert twin.on_device(x.half()) is None and twin.on_device(x, torch.ones(10).double()) is None
+    assert twin.on_device(x.double()) is not None  # for whole powers; not for any nu, and for no periodic function
+    assert matern_twin(2.2, 1.0, 1.0, centered=False).on_device(x.double()) is None
+    assert periodic_twin(0, 1.0, 1.0, 0.0).on_device(x.double()) is None
     assert twin.on_device(x.to("meta")) is None and twin.on_device(torch._neg_view(x)) is None
     with FakeTensorMode() as mode:
         assert st.matern(mode.from_tensor(x)).shape == (10,)

@@ -53,10 +53,11 @@ def test_error_is_at_most_four_ulp_of_the_scale(function, frequency, device, siz
     leaf = x.to(device, copy=True).requires_grad_()
     y = function(leaf, frequency)
     y.backward(torch.ones_like(y))
-    value, slope = exact(function, x, frequency)
+    some = torch.cat([torch.randperm(size, generator=generator)[:20_000], torch.arange(size - 20, size)])
+    value, slope = exact(function, x[some], frequency)
     eps = torch.finfo(torch.float32).eps
-    assert (y.detach().cpu().double() - value).abs().max() <= 4 * eps * largest
-    error = (leaf.grad.cpu().double() - slope).abs()
+    assert (y.detach().cpu()[some].double() - value).abs().max() <= 4 * eps * largest
+    error = (leaf.grad.cpu()[some].double() - slope).abs()
     if function in (st.triangle_wave, st.periodic_relu):  # on which side of a corner is decided within 4 ulp of x
         corner = (error > 1e-3 * steepest * frequency).double().mean()
         assert corner <= 1e-5

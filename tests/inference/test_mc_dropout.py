@@ -85,7 +85,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("shared", [True, False])
 def test_any_network_against_the_naive_loop(name, shared):
-    n_samples = 3000
+    n_samples = 1500
     model, x = NETWORKS[name]().double(), torch.randn(5, 4, dtype=torch.float64)
     reference = naive(model, x, n_samples)
     pred = st.predict(model, x, st.MCDropout(n_samples, shared_masks=shared))

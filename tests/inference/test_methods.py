@@ -5,7 +5,6 @@ from dataclasses import FrozenInstanceError, replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
@@ -197,17 +196,14 @@ def test_seeds_of_folds():
 def test_what_fit_is_given_by_mistake():
     model = st.MLP(3, 3, hidden=(8,))
     build = lambda: model
-    with pytest.raises(TypeError, match=r"method must be an instance, such as Point\(\), got the class Point; call it"):
+    with pytest.raises(TypeError, match=r"method must be .*; got the class Point: write stationary\.Point\(\)"):
         st.fit(st.Point, build, (X, LABELS), TRAINING)
     with pytest.raises(TypeError, match=r"build must be a function .*, got a network, MLP; .* lambda: MLP\("):
         st.fit(st.Point(), model, (X, LABELS), TRAINING)
     with pytest.raises(TypeError, match="build must be a function"):
         st.fit_folds(st.Point(), [model], [(X, LABELS)], TRAINING)
-    for data in ((X.numpy(), LABELS.numpy()), [X, LABELS.numpy()]):
-        with pytest.raises(
-            TypeError, match=r"data must be two tensors .*, got (Tensor|ndarray) and ndarray; torch\.as_tens"
-        ):
-            st.fit(st.Point(), build, data, TRAINING)
+    with pytest.raises(TypeError, match=r"data must be two tensors or arrays .*; got a pair of Tensor and list: torch"):
+        st.fit(st.Point(), build, (X, LABELS.tolist()), TRAINING)
 
 
 def test_a_method_that_watches_cannot_continue_from_a_checkpoint(tmp_path):
@@ -388,8 +384,3 @@ def test_memory_does_not_grow_with_samples():
                 st.predict(model, x, st.MCDropout(n_samples, shared_masks=shared))
             sizes.append(mode.numel)
         assert sizes[0] == sizes[1]
-
-
-def test_an_array_is_no_tensor():
-    with pytest.raises(TypeError, match=r"x must be a tensor, got ndarray; torch\.as_tensor"):
-        st.predict(st.StationaryHead(2, 2), np.zeros((3, 2)))

@@ -196,3 +196,21 @@ def test_a_table_of_pandas(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas"):
         pred.to_pandas()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [2, 7])
+@pytest.mark.parametrize("variance", [1e-6, 0.3, 4.0])
+def test_a_small_probability_is_never_zero(variance, classes, dtype):
+    """E[p_k] is between e^E[log p_k] and E[e^(z_k - z_j)] = e^(mean_k - mean_j + variance); integrals err by 1e-8."""
+    margin = torch.tensor([20.0, 30.0, 40.0, 60.0, 80.0], dtype=dtype)
+    for top in (0, 1):
+        mean = torch.zeros(5, classes, dtype=dtype)
+        mean[:, top] = margin
+        pred = st.Categorical.from_isotropic(mean, torch.full_like(margin, variance))
+        p = pred.probs[:, 1 - top]
+        assert (p >= (-margin).exp() * (1 - 1e-3)).all()
+        assert (p <= (-margin + variance).exp() * (1 + 1e-3) + 1e-8).all()
+        assert torch.isfinite(pred.log_prob(torch.full((5,), 1 - top))).all()
+    far = st.Categorical.from_isotropic(torch.tensor([[1000.0, *[0.0] * (classes - 1)]], dtype=dtype), torch.ones(1))
+    assert (far.probs > 0).all() and far.probs[0, 0] == 1

@@ -56,13 +56,13 @@ def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
     members = Trainees([mlp()], [0], torch.device("cpu"), QUICK)
     steps = Replayed(members, Rows.joined(parts), 16, capture=False)
     assert steps.ahead == 2
-    optimizer, inner = _optimizer(QUICK, members.parameters), steps._outputs
+    optimizer, inner = _optimizer(QUICK, members.parameters), steps._loss_and_slope
 
-    def outputs(parameters, buffers, x):
-        seen.append(steps.drawn[0][steps.number % steps.ahead])
-        return inner(parameters, buffers, x)
+    def noted(i):
+        seen.append(steps.draws[0][i].clone())
+        return inner(i)
 
-    steps._outputs = outputs
+    steps._loss_and_slope = noted
     steps.train(1, optimizer)
     steps.train(2, optimizer)
     assert len(seen) == 12 and len({tuple(mask.flatten().tolist()) for mask in seen}) == 12

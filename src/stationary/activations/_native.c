@@ -1,4 +1,4 @@
-/* The activations in one pass over memory, in float32: out = sigma(x), or out = grad sigma'(x) where grad is not NULL.
+/* The activations in one pass over memory, in float32, one family in float64 too: out = sigma(x), or out = grad sigma'(x) where grad is not NULL.
 
    Compilers turn every loop below into vector instructions: there is no branch in it, and no call but for rint. A
    comparison with NaN is false, and they are written so that NaN stays NaN. */
@@ -91,6 +91,50 @@ static void matern_chunk(int kind, int64_t n, const float *restrict x, const flo
     }
 }
 
+/* ---- Matern in float64, for the powers 1 to 8 */
+
+/* 2^a for a <= 0, to 1 ulp, and 0 where it is not a normal number. Adding 1.5 2^52 rounds a to a whole number, whose bits are
+   the last ones of the sum; e^(f log 2) is its Taylor series, whose rest is below 2^-54 for |f| <= 1/2. */
+static inline double two_to_wide(double a) {
+    const double shift = 0x1.8p52, low = a < -1022 ? -1022 : a;
+    double moved = low + shift, f = (low - (moved - shift)) * 0.6931471805599453, y = 1. / 6227020800;
+    y = 1. / 39916800 + f * (1. / 479001600 + f * y);
+    y = 1. / 362880 + f * (1. / 3628800 + f * y);
+    y = 1. / 5040 + f * (1. / 40320 + f * y);
+    y = 1. / 120 + f * (1. / 720 + f * y);
+    y = 1. / 6 + f * (1. / 24 + f * y);
+    y = 1 + f * (1 + f * (0.5 + f * y));
+    uint64_t bits;
+    memcpy(&bits, &moved, 8);
+    bits = (bits + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, 8);
+    return a < -1022 ? 0 : y * scale;
+}
+
+static inline double power_wide(double b, int p) { /* for a constant p <= 8 */
+    double b2 = b * b, b4 = b2 * b2;
+    return (p & 1 ? b : 1) * (p & 2 ? b2 : 1) * (p & 4 ? b4 : 1) * (p & 8 ? b4 * b4 : 1);
+}
+
+#define WIDE double u = (x[i] + offset) * scale; \
+    u = u < 0 ? 0 : u; u = u > 1e30 ? 1e30 : u; \
+    double fall = two_to_wide(-1.4426950408889634 * u), base = u * fall
+#define POWER_WIDE(P)                                                                                          \
+    case P:                                                                                                    \
+        if (grad) EACH { WIDE; out[i] = grad[i] * (fall * (u - 1) * steep * (u > 0 ? power_wide(base, P - 1) : u)); } \
+        else EACH { WIDE; out[i] = constant * power_wide(base, P); }                                           \
+        break;
+
+static void matern_wide_chunk(int kind, int64_t n, const double *restrict x, const double *restrict grad,
+                              double *restrict out, const double *p) {
+    const double offset = p[0], scale = p[1], constant = p[5], steep = -p[6] * constant;
+    switch (kind) {
+        POWER_WIDE(1) POWER_WIDE(2) POWER_WIDE(3) POWER_WIDE(4)
+        POWER_WIDE(5) POWER_WIDE(6) POWER_WIDE(7) POWER_WIDE(8)
+    }
+}
+
 /* ---- Periodic: the twin of PeriodicTwin; kind 0 is a sine, 1 a triangle wave, 2 two of them a quarter period apart */
 
 /* The phase of x in turns, less its nearest whole number: double is exact enough for 10^8 turns. */
@@ -129,20 +173,14 @@ static void periodic_chunk(int kind, int64_t n, const float *restrict x, const f
 
 /* ---- All of it, by as many threads as PyTorch uses */
 
-typedef void chunk_function(int, int64_t, const float *, const float *, float *, const double *);
+#define BY_CHUNKS(NAME, TYPE)                                                                                     \
+    void NAME(int kind, int64_t n, const TYPE *x, const TYPE *grad, TYPE *out, const double *p, int threads) {      \
+        if (n <= 2 * CHUNK || threads == 1) { NAME##_chunk(kind, n, x, grad, out, p); return; }                     \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)")                                         \
+        for (int64_t i = 0; i < n; i += CHUNK)                                                                    \
+            NAME##_chunk(kind, n - i < CHUNK ? n - i : CHUNK, x + i, grad ? grad + i : NULL, out + i, p);           \
+    }
 
-static void each_chunk(chunk_function *function, int kind, int64_t n, const float *x, const float *grad, float *out,
-                       const double *p, int threads) {
-    if (n <= 2 * CHUNK || threads == 1) { function(kind, n, x, grad, out, p); return; }
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK)
-        function(kind, n - i < CHUNK ? n - i : CHUNK, x + i, grad ? grad + i : NULL, out + i, p);
-}
-
-void matern(int kind, int64_t n, const float *x, const float *grad, float *out, const double *p, int threads) {
-    each_chunk(matern_chunk, kind, n, x, grad, out, p, threads);
-}
-
-void periodic(int kind, int64_t n, const float *x, const float *grad, float *out, const double *p, int threads) {
-    each_chunk(periodic_chunk, kind, n, x, grad, out, p, threads);
-}
+BY_CHUNKS(matern, float)
+BY_CHUNKS(matern_wide, double)
+BY_CHUNKS(periodic, float)

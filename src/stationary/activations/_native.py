@@ -2,8 +2,9 @@
 
 PyTorch has no operation for these functions, and a chain of its operations reads and writes memory once for each. Where
 there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an activation first meets a float32
-tensor; that takes a second, once for a user and a machine. Everywhere else, and with the environment variable
-``STATIONARY_NATIVE=0``, the chains of operations remain, a few units in the last place apart.
+tensor, or one of float64 for a nu of 3/2, 5/2 and so on; that takes a second, once for a user and a machine. Everywhere
+else, and with the environment variable ``STATIONARY_NATIVE=0``, the chains of operations remain, a few units in the
+last place apart.
 """
 
 import ctypes
@@ -44,8 +45,10 @@ def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Te
         x: any tensor.
         grad: gradient of the result.
     """
-    functions = compiled()
-    if functions is None or not _covers(x) or (grad is not None and not _covers(grad)):
+    functions, wide = compiled(), x.dtype is torch.float64
+    if wide and (name != "matern" or kind <= 0):
+        return None
+    if functions is None or not _covers(x, x.dtype) or (grad is not None and not _covers(grad, x.dtype)):
         return None
     if torch._C._len_torch_dispatch_stack():  # a mode that records or replaces operations, and would not see C
         return None
@@ -55,13 +58,13 @@ def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Te
     if grad is not None and grad.stride() != strides:
         grad = torch.empty_like(out).copy_(grad)
     pointers = x.data_ptr(), None if grad is None else grad.data_ptr(), out.data_ptr(), parameters.buffer_info()[0]
-    functions[name](kind, out.numel(), *pointers, torch.get_num_threads())
+    functions["matern_wide" if wide else name](kind, out.numel(), *pointers, torch.get_num_threads())
     return out
 
 
-def _covers(x: Tensor) -> bool:
-    """Whether x is a plain float32 tensor in the memory of the CPU."""
-    is_plain = x.dtype is torch.float32 and x.is_cpu and type(x) in PLAIN
+def _covers(x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether x is a plain tensor of this dtype, float32 or float64, in the memory of the CPU."""
+    is_plain = x.dtype is dtype and dtype in (torch.float32, torch.float64) and x.is_cpu and type(x) in PLAIN
     return is_plain and x.layout is torch.strided and not x.is_neg()
 
 
@@ -76,9 +79,10 @@ def compiled() -> dict[str, Callable[..., Any]] | None:
         library = ctypes.CDLL(str(_shared_object(compiler, (*FLAGS, *vectors))))
     except (OSError, subprocess.SubprocessError):  # no folder to keep it in, a compiler that fails, no OpenMP, ...
         return None
-    for function in (library.matern, library.periodic):
+    functions = {name: getattr(library, name) for name in ("matern", "matern_wide", "periodic")}
+    for function in functions.values():
         function.argtypes, function.restype = ARGUMENTS, None
-    return {"matern": library.matern, "periodic": library.periodic}
+    return functions
 
 
 def _shared_object(compiler: str, flags: tuple[str, ...]) -> Path:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
 from stationary.inference.predict import as_posterior, family_of
-from stationary.nn.running import device_of
 from stationary.predictive import Predictive
 from stationary.training import Data
 from stationary.training.data import labelled, marks_of
@@ -42,7 +41,7 @@ def predicted(
     posterior = as_posterior(model, method)
     kind: type[Any] = family or family_of(posterior)
     preds, targets, marks = [], [], []
-    for x, y in labelled(data, batch_size, device_of(posterior.networks[0]), "data"):
+    for x, y in labelled(data, batch_size, posterior.networks[0], "data"):
         preds.append(predict(posterior, x, family=kind))
         targets.append(y)
         marks.append(marks_of(x))

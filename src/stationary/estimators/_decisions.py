@@ -19,10 +19,18 @@ from stationary.ood import OODDetector, Scorer
 from stationary.training.data import marks_of
 
 with extra("sklearn"):
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted
 
 D = TypeVar("D", bound="Deciding")
 CALIBRATIONS = ("conformal_", "detector_")  # what is set after a fit, and is gone after the next
+
+
+def _learns_more(estimator: Any) -> bool:
+    raise AttributeError(
+        f"{type(estimator).__name__} has no partial_fit: fit it again with all rows. The posterior of infinite width "
+        "takes more, posterior_.update((inputs(X), y)), and predicts with them"
+    )
 
 
 class Deciding(Network):
@@ -63,6 +71,10 @@ class Deciding(Network):
         """(n,) whether each row is of a known kind, after ``fit_reject``."""
         self._needs("detector_", "fit_reject(X_hold)", "accepts")
         return (self.detector_.predict(self.inputs(X)) == 1).cpu().numpy()
+
+    @available_if(_learns_more)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any) -> None:
+        """Not there: scikit-learn sees that no estimator learns from one part of the data after the other."""
 
     def _trained_on(self, X: Array) -> None:
         """Remember the rows, and forget what was promised with an earlier posterior."""

@@ -1,8 +1,10 @@
 """What both estimators share: the parameters, and the way from a table to a posterior."""
 
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from threading import Lock
@@ -15,13 +17,16 @@ from torch import Tensor, nn
 
 from stationary._checks import is_count
 from stationary._extras import extra
+from stationary.estimators._convergence import warn_unless_converged
 from stationary.inference import InfiniteWidth, Method, Posterior, fit
+from stationary.inference.base import Networks
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
 from stationary.predictive import Predictive
 from stationary.theory.isotropic import KERNELS
-from stationary.training import Training
+from stationary.training import Data, Observer, Training
+from stationary.training.data import Pair
 
 with extra("sklearn"):
     from sklearn.base import BaseEstimator
@@ -98,7 +103,8 @@ class Network(BaseEstimator):
             rows, watched = _hold_out(labels, self.validation_fraction, random)
         self.scaler_ = StandardScaler().fit(X[rows], sample_weight=weight[rows])
         x, targets = self._inputs(X), torch.as_tensor(y, device=self.device)
-        data = x[rows], targets[rows]
+        data, often = (x[rows], targets[rows]), _repeated(watched, weight)
+        validation = (x[often], targets[often]) if self.early_stopping and trains else None
         training = Training(
             loss,
             epochs=int(self.max_iter),
@@ -108,20 +114,23 @@ class Network(BaseEstimator):
             patience=int(self.n_iter_no_change) if self.early_stopping and trains else None,
             seed=random.randint(np.iinfo(np.int32).max),
         )
-        often = _repeated(watched, weight)
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
         small = trains and self._step_size(len(rows)) < ENOUGH
         with _OneThread() if small else nullcontext():
             self.posterior_ = fit(
-                method,
-                partial(self._build, n_outputs),
-                data,
+                _TrainedInSingle(method, data, validation) if trains else method,
+                partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
+                _single(data) if trains else data,
                 training,
                 sample_weight=None if unweighted else torch.as_tensor(weight[rows]),
-                validation=(x[often], targets[often]) if self.early_stopping and trains else None,
+                validation=None if validation is None else _single(validation),
                 progress=self._progress,
             )
+        patience = int(self.n_iter_no_change)
+        warn_unless_converged(
+            self.loss_curve_, self.n_iter_, training.epochs, patience, early_stopping=self.early_stopping
+        )
         for model in self.posterior_.networks:
             headed = any(map(is_head, model.modules()))
             if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
@@ -135,10 +144,10 @@ class Network(BaseEstimator):
         return batch * sum(a * b for a, b in pairwise(sizes))
 
     def _method(self, random: np.random.RandomState) -> Method:
-        if self.method is not None:
-            return self.method
-        if self._layers():
-            return DEFAULT
+        if self.method is not None or self._layers():
+            method: Any = DEFAULT if self.method is None else self.method
+            left_out = self.restore_prior is False and getattr(method, "restore_prior", True) is None
+            return replace(method, restore_prior=False) if left_out else method  # as the user says, so nothing is amiss
         return InfiniteWidth(self.activation, seed=random.randint(2**31 - 1), verbose=bool(self.verbose))  # type: ignore[arg-type]
 
     def _layers(self) -> tuple[Any, ...]:
@@ -147,16 +156,16 @@ class Network(BaseEstimator):
             return _sizes(self.hidden_layer_sizes)
         return () if self.method is None or isinstance(self.method, InfiniteWidth) else UNITS
 
-    def _build(self, n_outputs: int) -> nn.Module:
+    def _build(self, n_outputs: int, dtype: torch.dtype = torch.float64) -> nn.Module:
         if not self._layers():
-            return nn.Linear(self.n_features_in_, n_outputs).double()
+            return nn.Linear(self.n_features_in_, n_outputs, dtype=dtype)
         return MLP(
             self.n_features_in_,
             n_outputs,
             hidden=tuple(map(int, self._layers())),
-            activation=deepcopy(self.activation),  # a copy, since ``double`` would change the user's module
+            activation=deepcopy(self.activation),  # a copy, since ``to`` would change the user's module
             dropout=self.dropout,
-        ).double()
+        ).to(dtype)
 
     def _progress(self, epoch: int, loss: float, validation_loss: float | None) -> None:
         self.n_iter_ = epoch
@@ -179,8 +188,8 @@ class Network(BaseEstimator):
                 else "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
             ),
             "method": (
-                self.method is None or hasattr(self.method, "posterior"),
-                "a method of inference, such as stationary.MCDropout(100), or None",
+                self.method is None or (hasattr(self.method, "posterior") and not isinstance(self.method, type)),
+                "a method of inference, such as stationary.MCDropout(100) (an instance, not its class), or None",
             ),
             "alpha": (
                 self.alpha in (None, 0) or _is_between(self.alpha, 0, math.inf),
@@ -210,7 +219,55 @@ class Network(BaseEstimator):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _inputs(self, X: Array) -> Tensor:
-        return torch.as_tensor(self.scaler_.transform(X), device=self.device)
+        scaled = (X - self.scaler_.mean_) / self.scaler_.scale_  # ``transform`` would check all rows once more
+        return torch.as_tensor(scaled, device=self.device)
+
+
+@dataclass(frozen=True)
+class _TrainedInSingle(Method):
+    """A method whose networks train in float32, in half the time, and are in float64 from then on.
+
+    Args:
+        method: the method.
+        data, validation: its data in float64.
+    """
+
+    method: Method
+    data: Pair
+    validation: Pair | None
+
+    @property
+    def n_networks(self) -> int:
+        return self.method.n_networks
+
+    def check(self, network: nn.Module, *, sample_weight: Tensor | None = None) -> None:
+        self.method.check(network, sample_weight=sample_weight)
+
+    def observer(self, training: Training) -> Observer | None:
+        return self.method.observer(training)
+
+    def posterior(
+        self,
+        networks: Networks,
+        data: Data | None = None,
+        *,
+        sample_weight: Tensor | None = None,
+        validation: Data | None = None,
+        observed: Sequence[Any] | None = None,
+    ) -> Posterior:
+        trained = [networks] if isinstance(networks, nn.Module) else networks
+        return self.method.posterior(
+            [network.double() for network in trained],
+            self.data,
+            sample_weight=sample_weight,
+            validation=self.validation,
+            observed=observed,
+        )
+
+
+def _single(data: Pair) -> Pair:
+    x, y = data
+    return x.float(), y.float() if y.is_floating_point() else y
 
 
 class _OneThread:

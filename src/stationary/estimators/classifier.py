@@ -1,22 +1,26 @@
 """The classifier: probabilities of classes that say where nothing is known."""
 
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import nn
 
 from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.calibration.sets import rows_needed
+from stationary.estimators._convergence import warn_if_far_too_unsure
 from stationary.estimators._decisions import Deciding
 from stationary.estimators._network import ROWS, Array
-from stationary.inference import predict
+from stationary.inference import Method, predict
 from stationary.ood import SCORES
 from stationary.predictive import Categorical
 
 with extra("sklearn"):
     from sklearn.base import ClassifierMixin
+    from sklearn.utils.class_weight import compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import validate_data
 
@@ -35,6 +39,8 @@ class StationaryClassifier(ClassifierMixin, Deciding):
             columns themselves, and (300,) for other methods.
         activation: activation of the last hidden layer, as a name of ``stationary.activation`` or a module, of which
             every network gets a copy; for infinite width "matern12", "matern32", "matern52", "matern72" or "rbf".
+        class_weight: weights of the classes, by label; or "balanced", which gives all classes the same total, as in
+            scikit-learn. They multiply sample_weight.
         dropout: probability of dropping a unit of the last hidden layer.
         method: method of inference; by default ``InfiniteWidth()`` without hidden layers, ``ExactDropout()`` with
             some. Others are ``Ensemble(5)``, ``MCDropout(100)``, ``Point()``, ``Laplace()`` and, with
@@ -71,16 +77,62 @@ class StationaryClassifier(ClassifierMixin, Deciding):
     family = Categorical
     classes_: Array
 
+    def __init__(
+        self,
+        hidden_layer_sizes: int | tuple[int, ...] | None = None,
+        activation: str | nn.Module = "matern52",
+        *,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        dropout: float = 0.2,
+        method: Method | None = None,
+        restore_prior: bool | None = None,
+        alpha: float | None = None,
+        batch_size: int | None = 64,
+        learning_rate_init: float = 3e-3,
+        max_iter: int = 200,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 30,
+        random_state: int | np.random.RandomState | None = None,
+        device: str | torch.device | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(  # scikit-learn reads the parameters from this signature, so all are named again
+            hidden_layer_sizes,
+            activation,
+            dropout=dropout,
+            method=method,
+            restore_prior=restore_prior,
+            alpha=alpha,
+            batch_size=batch_size,
+            learning_rate_init=learning_rate_init,
+            max_iter=max_iter,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "StationaryClassifier":
         """Train on X (n, d) and labels y (n,), of any kind; sample_weight (n,) weighs the loss of each row."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         weight = self._weights(X, sample_weight)
+        if self.class_weight is not None:
+            weight = weight * compute_sample_weight(self.class_weight, y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         keep = weight > 0
         self._trained_on(X[keep])
-        self._fit(X[keep], labels[keep], weight[keep], n_outputs=len(self.classes_), loss="cross_entropy")
-        predict(self.posterior_, self._inputs(X[:1]))  # a method that cannot predict with this network says so now
+        X, labels, weight = X[keep], labels[keep], weight[keep]
+        rows = self._fit(X, labels, weight, n_outputs=len(self.classes_), loss="cross_entropy")
+        trained = bool(self.loss_curve_)
+        some = rows if trained and self.early_stopping and not np.ptp(weight) else rows[:1]
+        pred = predict(self.posterior_, self._inputs(X[some]), batch_size=ROWS)  # if the method cannot, it says so now
+        if len(some) > 1:
+            warn_if_far_too_unsure(pred, labels[some])
         return self
 
     def predictive(self, X: Any) -> Categorical:

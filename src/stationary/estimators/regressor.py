@@ -168,10 +168,10 @@ class StationaryRegressor(RegressorMixin, Deciding):
         infinite = isinstance(self.method, InfiniteWidth) or (self.method is None and not self._layers())
         return self.noise == "input" and not infinite
 
-    def _build(self, n_outputs: int) -> nn.Module:
+    def _build(self, n_outputs: int, dtype: torch.dtype = torch.float64) -> nn.Module:
         if not self._learns_noise():
-            return super()._build(n_outputs)
-        return MeanAndNoise(super()._build(2 * n_outputs))
+            return super()._build(n_outputs, dtype)
+        return MeanAndNoise(super()._build(2 * n_outputs, dtype))
 
     def _method(self, random: np.random.RandomState) -> Method:
         method = super()._method(random)

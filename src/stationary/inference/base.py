@@ -1,6 +1,7 @@
 """The contract: what a method is, what a posterior promises, and how both run a network."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -11,6 +12,19 @@ from stationary.predictive import Members, P
 from stationary.training import Data, Observer, Training
 
 Networks = nn.Module | Sequence[nn.Module]
+NAMED = "MCDropout(100), ExactDropout(), Point(), Ensemble(5), SWAG(), Laplace() or InfiniteWidth()"
+NICKNAMES = {  # what people write for a method, and what they mean
+    "mc": "MCDropout(100)",
+    "mcdropout": "MCDropout(100)",
+    "dropout": "MCDropout(100)",
+    "exact": "ExactDropout()",
+    "exactdropout": "ExactDropout()",
+    "point": "Point()",
+    "ensemble": "Ensemble(5)",
+    "swag": "SWAG()",
+    "laplace": "Laplace()",
+    "infinitewidth": "InfiniteWidth()",
+}
 
 
 class Posterior(Protocol):
@@ -86,6 +100,22 @@ def only_network(networks: Networks, method: Method) -> nn.Module:
             f"{type(method).__name__} needs one network, got {len(networks)}; use Ensemble for several, or pass one"
         )
     return networks[0]
+
+
+def check_method(method: object) -> None:
+    """Raise an error that says what to write, unless this is a method."""
+    if not isinstance(method, type) and hasattr(method, "posterior"):
+        return
+    if isinstance(method, type):
+        got, instead = f"the class {method.__name__}", f"{method.__name__}(), with brackets"
+    elif isinstance(method, int) and not isinstance(method, bool):
+        got, instead = repr(method), f"MCDropout({method}) for as many samples"
+    elif isinstance(method, str):
+        close = get_close_matches(method.lower(), NICKNAMES, n=1, cutoff=0.5)
+        got, instead = repr(method), NICKNAMES[close[0]] if close else "MCDropout(100)"
+    else:
+        got, instead = f"{type(method).__name__} {method!r}", "MCDropout(100)"
+    raise TypeError(f"method must be {NAMED}, or another method of inference; got {got}: write stationary.{instead}")
 
 
 def run(model: nn.Module, x: Inputs, restore_prior: bool | None) -> Members:

@@ -1,13 +1,15 @@
 """Dropout before the last layer without a single sample: the mean over all masks, in closed form."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stationary.inference._readout import Readout, check_dropout, find_readout
+from stationary.inference._replay import of_network
 from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.running import Inputs, evaluating
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Members, P, normal_nodes
@@ -75,20 +77,25 @@ class ExactDropoutPosterior:
             raise ValueError(
                 "keep_samples must be False for ExactDropout, which takes no samples; got True: use MCDropout"
             )
+        predicted: Callable[[Inputs], tuple[Any, bool]] = partial(self._predicted, family)
+        return of_network(self.networks[0], (self.method, family), predicted, x)
+
+    def _predicted(self, family: type[P], x: Inputs) -> tuple[P | Categorical | Gaussian, bool]:
+        """The prediction, and whether it was made by operations that wait for nothing on a GPU."""
         with evaluating(self.networks[0]):
             readout = self._readout(x)
             exact_pair = len(readout.weight) == 2 and not self.method.approximate
             if family is Categorical and (exact_pair or len(readout.weight) > 2) and has_kernel(readout):
-                return _fused(readout, self.method.tolerance)  # type: ignore[return-value]
+                return _fused(readout, self.method.tolerance), True
             if family is Categorical and exact_pair:
-                return _two_classes(readout, self.method.tolerance)  # type: ignore[return-value]
+                return _two_classes(readout, self.method.tolerance), False
             if family is Categorical and len(readout.weight) > WIDE:
-                return _many_classes(readout)  # type: ignore[return-value]
+                return _many_classes(readout), False
             restored = readout.members.prior is not None
             if family is Gaussian:  # needs no covariance
                 mean = readout.members.outputs[0]
-                return Gaussian(mean, readout.variance(), readout.noise(), prior_restored=restored)  # type: ignore[return-value]
-            return family.from_moments(*readout.moments(), prior_restored=restored)
+                return Gaussian(mean, readout.variance(), readout.noise(), prior_restored=restored), True
+            return family.from_moments(*readout.moments(), prior_restored=restored), False
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The exact mean (n, c) and covariance (n, c, c) of the network's outputs over all dropout masks."""

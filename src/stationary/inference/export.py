@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from stationary.inference._forgotten import warn_if_stale
 from stationary.inference._readout import dropout_variance
 from stationary.inference.infinite_width import InfiniteWidthPosterior
 from stationary.inference.infinite_width.export import predictor
@@ -27,7 +28,7 @@ def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
     """
     if isinstance(model, InfiniteWidthPosterior):
         return predictor(model)
-    only_head(model)
+    warn_if_stale([only_head(model)])
     noisy = isinstance(model, MeanAndNoise)
     model = deepcopy(model.network if isinstance(model, MeanAndNoise) else model).eval()
     head: Any = only_head(model)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from stationary.inference.base import Method, Posterior
+from stationary.inference.base import Method, Posterior, check_method
 from stationary.training import Build, Data, Progress, Training, train_folds
 
 
@@ -36,7 +36,7 @@ def fit(
             ``SWAG()``, ``Laplace()``, ...
         build: function without arguments that returns a fresh network; it is called once for each network, under the
             seed of that network. A module that it returns in eval mode, such as a frozen trunk, stays in it.
-        data: training data: two tensors (x, y), or an iterable of batches (x, y) such as a DataLoader.
+        data: training data: two tensors or arrays (x, y), or an iterable of batches (x, y) such as a DataLoader.
         training: how the networks are trained.
         sample_weight: (n,) the weight of each row in the loss, where the data are tensors; all rows weigh the same by
             default.
@@ -92,7 +92,7 @@ def fit_folds(
         sample_weight, validation, progress, keep_diverged, checkpoint, device: as for ``fit``, the same for all folds.
     """
     k, builds = len(folds), [build] * len(folds) if callable(build) else list(build)
-    _check_kinds(method, builds, folds)
+    _check_kinds(method, builds)
     n = method.n_networks
     if not k or len(builds) != k:
         raise ValueError(
@@ -135,24 +135,15 @@ def fit_folds(
     ]
 
 
-def _check_kinds(method: Method, builds: Sequence[Build], folds: Sequence[Data]) -> None:
+def _check_kinds(method: Method, builds: Sequence[Build]) -> None:
     """Raise an error where something was passed that is near to what is meant, and would fail much later."""
-    if isinstance(method, type):
-        name = method.__name__
-        raise TypeError(f"method must be an instance, such as {name}(), got the class {name}; call it")
+    check_method(method)
     for build in builds:
         if isinstance(build, nn.Module):
             name = type(build).__name__
             raise TypeError(
                 f"build must be a function that returns a fresh network at each call, got a network, {name}; write "
                 f"lambda: {name}(...), or lambda: deepcopy(network) to start from this one"
-            )
-    for fold in folds:
-        parts = fold if isinstance(fold, tuple | list) and len(fold) == 2 else ()
-        if any(hasattr(part, "__array__") and not isinstance(part, Tensor) for part in parts):
-            raise TypeError(
-                "data must be two tensors or an iterable of batches, got "
-                f"{' and '.join(type(part).__name__ for part in parts)}; torch.as_tensor makes a tensor of an array"
             )
 
 

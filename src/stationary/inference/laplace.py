@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from stationary._extras import extra
 from stationary.inference.base import Method, Networks, only_network, run
 from stationary.nn.mean_and_noise import MeanAndNoise
-from stationary.nn.running import Inputs, batches, device_of, evaluating
+from stationary.nn.running import Inputs, batches, evaluating
 from stationary.predictive import P
 from stationary.training import Data
-from stationary.training.data import is_pair
+from stationary.training.data import is_pair, tensors_of
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ class Laplace(Method):
             )
         network = only_network(networks, self)
         self.check(network, sample_weight=sample_weight)
-        device = device_of(network)
-        passes = _Passes(data, self.batch_size, device)
+        passes = _Passes(data, self.batch_size, network)
         arguments: dict[str, Any] = {}
         with evaluating(network):
             if regression := next(iter(passes))[1].is_floating_point():
@@ -106,13 +105,13 @@ def _unfitted(method: Laplace, network: nn.Module, likelihood: str, **arguments:
 class _Passes:
     """The data as laplace-torch reads them: batches (x, y), as often as asked, with the number of rows."""
 
-    def __init__(self, data: Data, size: int, device: torch.device | None) -> None:
-        self.device = device
-        self.batches = DataLoader(TensorDataset(*data), size) if is_pair(data) else data
+    def __init__(self, data: Data, size: int, network: nn.Module) -> None:
+        self.network = network
+        self.batches = DataLoader(TensorDataset(*tensors_of(data)), size) if is_pair(data) else data
         self.dataset = range(sum(len(y) for _, y in self))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in batches(self.batches, device=self.device):
+        for x, y in batches(self.batches, model=self.network):
             if y is None:
                 raise ValueError(
                     "data must give batches (x, y), got inputs without targets; a DataLoader of a TensorDataset(x, y) "

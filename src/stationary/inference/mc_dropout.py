@@ -1,13 +1,15 @@
 """MC dropout (Gal and Ghahramani, 2016), with everything before the first dropout run once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stationary.inference._readout import Readout, Replay, check_dropout, find_readout
+from stationary.inference._replay import of_network
 from stationary.inference.base import Method, Networks, only_network
 from stationary.nn.masks import Random, draw_shape, drawn, keep_mask
 from stationary.nn.running import Inputs, evaluating
@@ -62,13 +64,18 @@ class MCDropoutPosterior:
     networks: tuple[nn.Module, ...]
 
     def predict(self, x: Inputs, family: type[P], *, keep_samples: bool = False) -> P:
+        predicted: Callable[[Inputs], tuple[Any, bool]] = partial(self._predicted, family, keep_samples)
+        return of_network(self.networks[0], (self.method, family, keep_samples), predicted, x)
+
+    def _predicted(self, family: type[P], keep_samples: bool, x: Inputs) -> tuple[P | Categorical, bool]:
+        """The prediction, and whether it was made by kernels that wait for nothing on a GPU."""
         method, [network] = self.method, self.networks
         with evaluating(network):
             readout = find_readout(network, x, last_layer=method.last_layer, restore_prior=method.restore_prior)
             if readout is not None and family is Categorical and not keep_samples and has_kernel(readout):
-                return sample_fused(readout, method)  # type: ignore[return-value]
+                return sample_fused(readout, method), True
             members = self.replayed(x) if readout is None else sample_readout(readout, method)
-            return family.from_members(members, method.n_samples, keep_samples=keep_samples)
+            return family.from_members(members, method.n_samples, keep_samples=keep_samples), False
 
     def replayed(self, x: Inputs) -> Iterator[Members]:
         """The samples of a network with dropout anywhere; the network must be in eval mode."""

@@ -2,11 +2,12 @@
 
 from typing import Any, overload
 
-from torch import Tensor, nn
+from torch import nn
 
-from stationary.inference.base import Method, Posterior
+from stationary.inference._forgotten import remembered
+from stationary.inference.base import Method, Posterior, check_method
 from stationary.inference.exact_dropout import ExactDropout
-from stationary.nn.running import Batches, Inputs, batches, device_of
+from stationary.nn.running import Batches, Inputs, batches
 from stationary.predictive import Categorical, P
 
 DEFAULT: Method = ExactDropout()  # it needs neither a seed nor a number of samples
@@ -50,10 +51,11 @@ def predict(
 
     Args:
         model: a trained network, or a posterior that ``fit`` has returned.
-        x: a tensor of inputs whose first dimension is the batch; a mapping of keyword arguments (Hugging Face); or an
-            iterable of batches of either, such as a DataLoader. The batches of an iterable are moved to the model's
-            device, and its targets are ignored. NaN and infinity are an error on the CPU; on a GPU, where looking
-            for them would stall it, the prediction of such an input is NaN.
+        x: a tensor or an array of inputs whose first dimension is the batch; a mapping of keyword arguments (Hugging
+            Face); or an iterable of batches of these, such as a list or a DataLoader. Real numbers get the model's
+            floating-point type. Arrays and the batches of an iterable are moved to its device, and targets are
+            ignored. NaN and infinity are an error on the CPU; on a GPU, where looking for them would stall it, the
+            prediction of such an input is NaN.
         method: how to predict with a network: ``MCDropout(100)``, ``Point()``, ...; by default ``ExactDropout()``, the
             mean over all dropout masks in closed form. A posterior has its own method.
         family: kind of the prediction: ``Categorical`` for a classifier, ``Gaussian`` for a regression. By default it
@@ -63,15 +65,22 @@ def predict(
     """
     posterior = as_posterior(model, method)
     kind = family or family_of(posterior)
-    device = None if isinstance(x, Tensor) else device_of(posterior.networks[0])
-    parts = batches(x, batch_size, device)
-    return kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
+    parts = batches(x, batch_size, posterior.networks[0])
+    pred = kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
+    return remembered(pred, posterior)
 
 
 def as_posterior(model: nn.Module | Posterior, method: Method | None = None) -> Posterior:
     """The posterior of a trained network by a method, ``ExactDropout()`` by default, or a posterior as it is."""
+    if method is not None:
+        check_method(method)
     if isinstance(model, nn.Module):
         return (DEFAULT if method is None else method).posterior(model)
+    if not hasattr(model, "networks"):
+        raise TypeError(
+            f"model must be a trained network or a posterior, got {type(model).__name__}; of an estimator use its own "
+            "methods, such as predictive(X), or its posterior_ on its inputs(X)"
+        )
     if method is not None:
         raise ValueError(
             f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"

@@ -1,12 +1,14 @@
 """Dropout whose masks are given by the caller, instead of being drawn in ``train()`` mode."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+
+from stationary.nn.running import modules_of
 
 SELU_FLOOR = -1.7580993408473766  # where AlphaDropout puts dropped units: the lower limit of SELU
 WHOLE_DIMS = {nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3, nn.FeatureAlphaDropout: 1}
@@ -48,24 +50,33 @@ def is_active(module: nn.Module) -> TypeGuard[_DropoutNd]:
     return isinstance(module, _DropoutNd) and module.p > 0
 
 
-def noises(model: nn.Module) -> list[Noise]:
-    """The ``Noise`` modules of a model."""
-    return [module for module in model.modules() if isinstance(module, Noise)]
-
-
 @contextmanager
 def masked(model: nn.Module, draw: Draw) -> Iterator[None]:
     """Inside, every active dropout multiplies by the mask that ``draw(module, x)`` returns, and every noise returns it.
 
     The modules themselves must be in eval mode.
     """
+    with masking(drawing(model), draw):
+        yield
+
+
+def drawing(model: nn.Module) -> tuple[Random, ...]:
+    """The modules of a model that draw: its active dropouts and its noises."""
+    modules = modules_of(model)
+    dropouts = [module for module in modules if is_active(module)]
+    return *dropouts, *(module for module in modules if isinstance(module, Noise))
+
+
+@contextmanager
+def masking(modules: Iterable[Random], draw: Draw) -> Iterator[None]:
+    """``masked`` for these modules, where a loop need not look for them each time."""
 
     def hook(module: Random, args: tuple[Tensor, ...], _: Tensor) -> Tensor:
         drawn = draw(module, args[0])
         return drawn if isinstance(module, Noise) else apply_mask(module, args[0], drawn)
 
     with ExitStack() as stack:
-        for module in (*active_dropouts(model).values(), *noises(model)):
+        for module in modules:
             stack.callback(module.register_forward_hook(hook).remove)
         yield
 

@@ -1,14 +1,17 @@
 """The prior that a finite network forgets far from its data, and how its head learns it back after training."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeGuard
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stationary.nn.running import Batches, Inputs, batches, call, device_of, evaluating, modules_of, outputs_of
+from stationary.nn.inputs import tensor_of
+from stationary.nn.running import Batches, Inputs, batches, call, evaluating, modules_of, outputs_of
 
 QUANTILE = 0.05  # share of the training data with smaller features than the reference; v(x) = 0 for the other 95 %
 FAR = 1e6  # distance at which a decaying activation must be near 0
@@ -36,11 +39,13 @@ class RestoredPrior(nn.Module):
     rise gently at the edge of the data, so that the few test inputs there keep their predictions.
 
     Both s^2 and k are set by ``calibrate_prior``; until then they are None. They are buffers, so they travel with the
-    ``state_dict`` of the network, and a network that loads one without them forgets its own.
+    ``state_dict`` of the network, and a network that loads one without them forgets its own. A third one knows the
+    weights of the head again: after further training the prior is stale.
     """
 
     variance: Tensor | None  # s^2, (out_features,)
     reference: Tensor | None  # k, a scalar
+    mark: Tensor | None  # (2,) a digest of the head's weights, and the bits of their type; None where nobody noted it
     place: Tensor  # empty; it shows the device of the module
 
     def __init__(self) -> None:
@@ -48,6 +53,7 @@ class RestoredPrior(nn.Module):
         self.register_buffer("place", torch.empty(0), persistent=False)
         self.register_buffer("variance", None)
         self.register_buffer("reference", None)
+        self.register_buffer("mark", None)
 
     @property
     def known(self) -> bool:
@@ -60,7 +66,7 @@ class RestoredPrior(nn.Module):
         return share.square()[..., None] * self.variance
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("variance", "reference"):
+        for name in ("variance", "reference", "mark"):
             saved = state_dict.get(prefix + name)
             setattr(self, name, None if saved is None else torch.empty_like(saved, device=self.place.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
@@ -85,14 +91,15 @@ def calibrate_prior(
 
     Args:
         model: a trained network with one head, such as a ``StationaryHead``, whose activation decays (Matérn, RBF).
-        x_train: the training inputs, or a representative sample of them: a tensor, a mapping, or a DataLoader of inputs
-            or of (inputs, targets), which is read once.
+        x_train: the training inputs, or a representative sample of them: a tensor, an array, a mapping, or a DataLoader
+            of inputs or of (inputs, targets), which is read once.
         y_train: the targets of a regression, floating point, (n,) or (n, m). For a classification leave it out; class
             indices are ignored. A DataLoader of (inputs, targets) has its own.
         batch_size: number of inputs in a pass where x_train is a tensor or a mapping; by default all go in one.
 
     Returns:
-        The same model; its head has two more buffers, which travel with its ``state_dict``.
+        The same model; its head has three more buffers, which travel with its ``state_dict``. Call it again after
+        further training; a prediction with the prior of other weights warns.
     """
     head = only_head(model)
     if not decays(head.activation):
@@ -100,9 +107,9 @@ def calibrate_prior(
             f"calibrate_prior needs an activation that decays on both sides, got {head.activation}; its features do "
             "not vanish far away, so there is no prior to restore; use Matern, RBF or activation_from_kernel"
         )
-    outputs, targets = [], [] if y_train is None else [y_train]
+    outputs, targets = [], [] if y_train is None else [tensor_of(y_train, "y_train")]
     with evaluating(model), _noting(head, lambda features: features.square().sum(-1).flatten()) as norms:
-        for x, y in batches(x_train, batch_size, device_of(model)):
+        for x, y in batches(x_train, batch_size, model):
             outputs.append(outputs_of(_mean(call(model, x))))
             if y is not None and y_train is None:
                 targets.append(y)
@@ -113,6 +120,7 @@ def calibrate_prior(
     quantile = np.quantile(torch.cat(norms).double().cpu().numpy(), QUANTILE)  # torch's takes 16 million at most
     reference = torch.as_tensor(quantile).to(variance)
     prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
+    prior.mark = torch.tensor(_mark(_weights(head)), device=variance.device)
     head.restored_prior = prior  # type: ignore[attr-defined]  # where it has none yet, it becomes a submodule
     return model
 
@@ -209,3 +217,67 @@ def prior_of(head: Head) -> RestoredPrior | None:
     """The restored prior of a head, or None where it is not known."""
     prior = getattr(head, "restored_prior", None)
     return prior if isinstance(prior, RestoredPrior) and prior.known else None
+
+
+# What a user may have forgotten
+
+_HEADS: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()  # parents and names of the heads of networks
+_DECAYS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # of activations that were asked
+_SEEN: WeakKeyDictionary[RestoredPrior, tuple[Any, ...]] = WeakKeyDictionary()  # addresses and versions of the weights
+
+
+def heads_of(network: nn.Module) -> list[Any]:
+    """The heads of a network; they are looked for once, for it takes as long as a pass of a small network."""
+    known = [(parent(), name) for parent, name in _HEADS.get(network, ())]
+    found = [None if parent is None else parent._modules.get(name, parent) for parent, name in known]
+    if not found or not all(head is not None and is_head(head) for head in found):
+        places = [
+            (m, name) for m in modules_of(network) for name, child in m._modules.items() if child and is_head(child)
+        ]
+        places += [(network, "")] * is_head(network)  # itself
+        _HEADS[network] = [(ref(parent), name) for parent, name in places]
+        found = [parent._modules.get(name, parent) for parent, name in places]
+    return found
+
+
+def lacks_prior(head: Head) -> bool:
+    """Whether the features of a head vanish far from the data, and ``calibrate_prior`` was not called."""
+    if prior_of(head) is not None:
+        return False
+    if head.activation not in _DECAYS:
+        try:
+            _DECAYS[head.activation] = decays(head.activation)
+        except (RuntimeError, ValueError, TypeError, IndexError):  # it takes no plain vector, so nobody knows
+            _DECAYS[head.activation] = False
+    return _DECAYS[head.activation]
+
+
+def has_stale_prior(head: Head) -> bool:
+    """Whether the weights of a head have changed since ``calibrate_prior``; for each state it is said once.
+
+    The weights are read only where something has written to them since the last look.
+    """
+    prior, weights = prior_of(head), _weights(head)
+    if prior is None or prior.mark is None or any(weight.is_inference() for weight in weights):
+        return False
+    now = tuple((weight.data_ptr(), weight._version) for weight in weights)
+    if _SEEN.get(prior) == now:
+        return False
+    _SEEN[prior] = now
+    then, mark = prior.mark.tolist(), _mark(weights)
+    if then[1] != mark[1]:  # the network has another floating-point type now: these are the weights from now on
+        prior.mark = prior.mark.new_tensor(mark)
+        return False
+    return then != mark
+
+
+def _weights(head: Any) -> list[Tensor]:
+    return [weight for module in modules_of(head) for weight in module._parameters.values() if weight is not None]
+
+
+def _mark(weights: list[Tensor]) -> list[int]:
+    """A digest of the weights, and the bits of their type."""
+    digest = hashlib.blake2b(digest_size=8)
+    for weight in weights:
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return [int.from_bytes(digest.digest(), "little") >> 1, torch.finfo(weights[0].dtype).bits]

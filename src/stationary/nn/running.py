@@ -1,16 +1,19 @@
 """Running a network: in eval mode, batch by batch, whatever form its inputs and outputs have."""
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from itertools import chain
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, tensor_of
+
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 Batches: TypeAlias = Iterable[Any]  # batches of inputs, or of pairs of inputs and targets, as of a DataLoader
+MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not implemented for")  # PyTorch's words for it
 
 
 @contextmanager
@@ -50,7 +53,24 @@ def modules_of(model: nn.Module) -> list[nn.Module]:
 
 def call(model: nn.Module, x: Inputs) -> Any:
     """The result of the model for x; a mapping holds keyword arguments, as in Hugging Face."""
-    return model(**x) if isinstance(x, Mapping) else model(x)
+    try:
+        return model(**x) if isinstance(x, Mapping) else model(x)
+    except RuntimeError as error:
+        if not MISFIT.search(str(error)):
+            raise
+        raise ValueError(_misfit(model, x, error)) from error
+
+
+def _misfit(model: nn.Module, x: Inputs, error: RuntimeError) -> str:
+    """What to say where the inputs have a shape or a type that the network does not take."""
+    parts = x.items() if isinstance(x, Mapping) else [("x", x)]
+    got = ", ".join(f"{name} {tuple(part.shape)} {part.dtype}" for name, part in parts)
+    own = first_tensor(model, floating=True)
+    first = "" if own is None else f", whose first weights are {tuple(own.shape)} {own.dtype}"
+    return (
+        f"inputs must have the columns and the type that {type(model).__name__} takes{first}; got {got}: {error}. "
+        "x.float() makes real numbers of integers"
+    )
 
 
 def outputs_of(result: Any) -> Tensor:
@@ -65,12 +85,6 @@ def outputs_of(result: Any) -> Tensor:
     return outputs
 
 
-def device_of(model: nn.Module) -> torch.device | None:
-    """The device of the first parameter or buffer of the model; None if it has neither."""
-    tensor: Tensor | None = next(chain(model.parameters(), model.buffers()), None)
-    return None if tensor is None else tensor.device
-
-
 def to_device(x: Any, device: torch.device | None) -> Any:
     """The tensor, or every tensor of the mapping, on this device; unchanged where the device is None."""
     if device is None:
@@ -83,39 +97,40 @@ def to_device(x: Any, device: torch.device | None) -> Any:
 
 
 def batches(
-    x: Inputs | Batches, size: int | None = None, device: torch.device | None = None
+    x: Inputs | Batches, size: int | None = None, model: nn.Module | None = None
 ) -> Iterator[tuple[Any, Tensor | None]]:
     """The inputs and their targets, one batch at a time; the targets are None where there are none.
 
     Args:
-        x: a tensor; a mapping of tensors; or an iterable of batches, which are tensors, mappings, or pairs of one of
-            these and targets.
-        size: number of inputs in a batch where x is a tensor or a mapping; by default all are one batch. It must be
-            None for an iterable, which has batches of its own.
-        device: device to which the batches of an iterable are moved; a tensor or a mapping stays where it is.
+        x: a tensor or an array; a mapping of these; or an iterable of batches, which are one of these, or pairs of one
+            of these and targets.
+        size: number of inputs in a batch where x is a tensor, an array or a mapping; by default all are one batch. It
+            must be None for an iterable, which has batches of its own.
+        model: network that the inputs are for. Real numbers get its floating-point type; arrays and the batches of an
+            iterable are moved to its device, and a tensor or a mapping of tensors stays where it is.
     """
     if size is not None and size < 1:
         raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
-    if isinstance(x, Tensor | Mapping):
-        yield from ((part, None) for part in _split(x, size))
+    if isinstance(x, Tensor | Mapping) or is_array(x):
+        yield from ((part, None) for part in _split(prepared(x, model), size))
         return
     if (isinstance(x, tuple) and len(x) == 2) or not isinstance(x, Iterable):
         raise TypeError(
-            f"x must be a tensor, a mapping of tensors or an iterable of batches, got {_type(x)}; of a pair (x, y) "
-            "pass x alone, and two batches as a list"
+            f"x must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; of a pair "
+            "(x, y) pass x alone, and two batches as a list"
         )
     if size is not None:
         raise ValueError(
             f"batch_size must be None for an iterable, which has its own batches; got {size!r}: leave it out"
         )
-    empty = True
+    empty, device = True, None if model is None else device_of(model)
     for batch in x:
         inputs, targets = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
         if isinstance(inputs, tuple | list) and len(inputs) == 1:
             [inputs] = inputs  # as a DataLoader of a TensorDataset with one tensor gives them
-        [part] = _split(to_device(inputs, device), None)
+        [part] = _split(prepared(to_device(inputs, device), model), None)
         empty = False
-        yield part, to_device(targets, device)
+        yield part, to_device(tensor_of(targets, "y"), device)
     if empty:
         raise ValueError(
             "x must hold at least one batch, the iterable gave none; if it is a generator that was used before, make a "
@@ -128,8 +143,8 @@ def _split(x: Inputs, size: int | None) -> list[Any]:
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(
-                f"{name} must be a tensor, got {_type(tensor)}; torch.as_tensor makes one of an array, and an iterable "
-                "must give batches that are tensors, mappings of them, or (inputs, targets)"
+                f"{name} must be a tensor or an array, got {_type(tensor)}; torch.tensor makes one of numbers, and an "
+                "iterable must give batches that are tensors, arrays, mappings of them, or (inputs, targets)"
             )
         if not tensor.ndim:
             raise ValueError(

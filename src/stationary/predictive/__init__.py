@@ -2,6 +2,7 @@
 
 from stationary.predictive._base import CHUNK as CHUNK
 from stationary.predictive._base import NODES as NODES
+from stationary.predictive._base import PRIOR_MISSING as PRIOR_MISSING
 from stationary.predictive._base import Members as Members
 from stationary.predictive._base import P as P
 from stationary.predictive._base import Predictive as Predictive

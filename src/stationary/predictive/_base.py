@@ -1,6 +1,7 @@
 """What the kinds of prediction share: rows, files, and sums over members, some at a time, in O(n c) memory."""
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -22,6 +23,13 @@ P = TypeVar("P", bound="Predictive")
 NODES = 64  # points for a Gaussian over outputs; for ten classes the error is half that of 100 random samples
 SHOWN, ENDS = 3, 4  # of what is printed: rows, and columns from either end
 CHUNK = 2**18  # outputs that are computed at a time: about the cache of a core
+
+
+PRIOR_MISSING = (
+    "the head's activation decays and its prior was not calibrated: far from the data the epistemic uncertainty "
+    "vanishes, and the network looks sure; call stationary.calibrate_prior(model, x_train) after training, or give the "
+    "method restore_prior=False to leave it so"
+)
 
 
 class Members(NamedTuple):
@@ -47,10 +55,13 @@ class Predictive:
 
     Args:
         prior_restored: whether the prediction includes the prior variance that ``calibrate_prior`` restores.
+        prior_missing: whether ``calibrate_prior`` would have restored one, and was not called: epistemic measures then
+            vanish far from the data, and warn.
     """
 
     kind: ClassVar[str]
     prior_restored: bool = field(default=False, kw_only=True)
+    prior_missing: bool = field(default=False, kw_only=True)
 
     @classmethod
     def from_members(cls: type[P], members: Iterable[Members], n_members: int, *, keep_samples: bool = False) -> P:
@@ -149,7 +160,7 @@ class Predictive:
         """Write the prediction to a NumPy archive (.npz), which is never half written, and return its path."""
         arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in self.tensors().items()}
         path = Path(path)
-        arrays |= {"kind": self.kind, "prior_restored": self.prior_restored}
+        arrays |= {"kind": self.kind, "prior_restored": self.prior_restored, "prior_missing": self.prior_missing}
         return write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
     @classmethod
@@ -161,8 +172,14 @@ class Predictive:
             raise ValueError(
                 f"{path} must hold a {cls.kind} prediction, got {kind}; load it with the class of that kind"
             )
-        restored = bool(arrays.pop("prior_restored", False))
-        return cls(**{name: torch.from_numpy(value) for name, value in arrays.items()}, prior_restored=restored)
+        parts: dict[str, Any] = {name: bool(arrays.pop(name, False)) for name in ("prior_restored", "prior_missing")}
+        parts |= {name: torch.from_numpy(value) for name, value in arrays.items()}
+        return cls(**parts)
+
+    def _warn_of_missing_prior(self) -> None:
+        """Warn where an epistemic measure is asked for, and ``calibrate_prior`` was not called."""
+        if self.prior_missing:
+            warnings.warn(PRIOR_MISSING, UserWarning, stacklevel=3)
 
 
 class Sums:

@@ -43,12 +43,17 @@ class Bernoulli(Predictive):
 
     def mutual_information(self) -> Tensor:
         """(n,) entropy - expected entropy, the sum over labels (epistemic)."""
+        self._warn_of_missing_prior()
+        return self._information()
+
+    def _information(self) -> Tensor:
         if self.information is not None:
             return self.information
         return (self.entropy() - self.expected_entropy()).clamp(min=0)
 
     def std(self) -> Tensor:
         """(n,) standard deviation of the outputs, averaged over labels."""
+        self._warn_of_missing_prior()
         return self.output_variance.sqrt().mean(-1)
 
     def predict(self) -> Tensor:
@@ -74,7 +79,7 @@ class Bernoulli(Predictive):
     def columns(self) -> dict[str, Tensor]:
         """(n,) each, by name: the probability of each label, entropy and mutual information."""
         probs = {f"p_{k}": values for k, values in enumerate(self.probs.unbind(-1))}
-        return {**probs, "entropy": self.entropy(), "mutual_information": self.mutual_information()}
+        return {**probs, "entropy": self.entropy(), "mutual_information": self._information()}
 
     @classmethod
     def from_gaussian(cls, mean: Tensor, variance: Tensor) -> "Bernoulli":

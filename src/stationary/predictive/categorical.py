@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, distributions
 
+from stationary._pieces import PIECE
 from stationary.predictive._base import (
     CHUNK,
     NODES,
@@ -20,6 +21,8 @@ from stationary.predictive._base import (
     square_root,
 )
 from stationary.theory import logistic, softmax
+
+SMALL = 1e-9  # below it, the error of an integral is no longer small beside a probability
 
 
 class Top(NamedTuple):
@@ -71,12 +74,17 @@ class Categorical(Predictive):
 
     def mutual_information(self) -> Tensor:
         """(n,) entropy - expected entropy: the uncertainty from members that disagree (epistemic)."""
+        self._warn_of_missing_prior()
+        return self._information()
+
+    def _information(self) -> Tensor:
         if self.information is not None:
             return self.information
         return (self.entropy() - self.member_entropy).clamp(min=0)
 
     def std(self) -> Tensor:
         """(n,) standard deviation of the outputs over members, averaged over classes: the paper's CIFAR-10 measure."""
+        self._warn_of_missing_prior()
         return self.output_variance.sqrt().mean(-1)
 
     def energy(self) -> Tensor:
@@ -130,7 +138,7 @@ class Categorical(Predictive):
     def columns(self) -> dict[str, Tensor]:
         """(n,) each, by name: the most probable class, the probability of each, entropy and mutual information."""
         probs = {f"p_{k}": values for k, values in enumerate(self.probs.unbind(-1))}
-        doubts = {"entropy": self.entropy(), "mutual_information": self.mutual_information()}
+        doubts = {"entropy": self.entropy(), "mutual_information": self._information()}
         return {"predicted": self.predict(), **probs, **doubts}
 
     @classmethod
@@ -177,13 +185,20 @@ class Categorical(Predictive):
             expected = logistic.of_gaussian(mean[:, 1] - mean[:, 0], difference.clamp(min=0))
             return cls.from_logistic(expected, mean, variance, prior_restored=prior_restored)
         n, c = mean.shape
-        rows = square_root(covariance).permute(2, 1, 0).reshape(c, c * n)
-        nodes = normal_nodes(NODES, c).to(mean)
-        chunks = (
-            Members(((some @ rows).view(-1, c, n) + mean.mT).mT) for some in nodes.split(max(1, CHUNK // mean.numel()))
-        )
-        result = cls.from_members(chunks, NODES)
-        return replace(result, output_mean=mean, output_variance=variance, prior_restored=prior_restored)
+        rows, sums = square_root(covariance).permute(2, 1, 0).reshape(c, c * n), Sums()
+        at_a_time = max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())
+        for some in normal_nodes(NODES, c).to(mean).split(at_a_time):
+            z = (some @ rows).view(-1, c, n) + mean.mT  # (s, c, n): operations over classes run along whole vectors
+            top = z.amax(1, keepdim=True)
+            below = z.sub_(top)
+            p = below.exp()
+            total = p.sum(1, keepdim=True)
+            p /= total
+            log_total = total.log_()
+            sums.add(p, top + log_total, log_total[:, 0] - below.mul_(p).sum(1))
+        probs, log_normalizer, entropy = sums.mean()
+        log_probs = mean - log_normalizer.mT  # the nodes are mirrored, so that the mean of z is the mean
+        return cls(probs.mT.contiguous(), log_probs, entropy, mean, variance, prior_restored=prior_restored)
 
     @classmethod
     def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
@@ -193,7 +208,7 @@ class Categorical(Predictive):
             return cls.from_logistic(logistic.of_gaussian(mean[:, 1] - mean[:, 0], 2 * variance), mean, spread)
         expected = softmax.of_gaussian(mean, variance)
         log_probs = mean - expected.log_normalizer[:, None]
-        return cls(expected.probabilities, log_probs, expected.entropy, mean, spread)
+        return cls(_above_zero(expected.probabilities, log_probs), log_probs, expected.entropy, mean, spread)
 
     @classmethod
     def from_logistic(
@@ -209,4 +224,15 @@ class Categorical(Predictive):
         probs = torch.stack([1 - expected.probability, expected.probability], -1)
         log_probs = torch.stack([-half, half], -1) - expected.log_cosh[:, None]
         probs, log_probs, entropy = (a.to(output_mean.dtype) for a in (probs, log_probs, expected.entropy))
+        probs = _above_zero(probs, log_probs)
         return cls(probs, log_probs, entropy, output_mean, output_variance, prior_restored=prior_restored)
+
+
+def _above_zero(probs: Tensor, log_probs: Tensor) -> Tensor:
+    """Probabilities E[p], the small ones at least e^E[log p], which they never are below by Jensen's inequality.
+
+    Integrals give such a small one as 0 or as a rounding error, and one 0 makes the NLPD infinite. None is below the
+    smallest normal number of the dtype.
+    """
+    floor = log_probs.exp().clamp(min=torch.finfo(probs.dtype).tiny)
+    return torch.where(probs < SMALL, torch.maximum(probs, floor), probs)

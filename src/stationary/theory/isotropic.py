@@ -6,9 +6,11 @@ For kernels of other networks, and for GPyTorch, see ``stationary.gp``.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def matern12(r: Tensor) -> Tensor:
@@ -25,7 +27,7 @@ def matern32(r: Tensor) -> Tensor:
 def matern52(r: Tensor) -> Tensor:
     """(1 + a + a^2 / 3) e^(-a), a = sqrt(5) r."""
     a = math.sqrt(5) * r
-    return (1 + a + a.square() / 3) * torch.exp(-a)
+    return torch.addcmul(1 + a, a, a, value=1 / 3) * torch.exp(-a)
 
 
 def matern72(r: Tensor) -> Tensor:
@@ -46,27 +48,66 @@ KERNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "matern72": matern72,
     "rbf": rbf,
 }
+SLOPES: dict[str, Callable[[Tensor], Tensor]] = {  # of the kernels, by the squared distance; given the distance r
+    "matern12": lambda r: -torch.exp(-r) / (2 * r),
+    "matern32": lambda r: -1.5 * torch.exp(-math.sqrt(3) * r),
+    "matern52": lambda r: -5 / 6 * (1 + math.sqrt(5) * r) * torch.exp(-math.sqrt(5) * r),
+    "matern72": lambda r: -7 / 30 * (3 + 3 * math.sqrt(7) * r + 7 * r.square()) * torch.exp(-math.sqrt(7) * r),
+    "rbf": lambda r: -0.5 * torch.exp(-0.5 * r.square()),
+}
 NEAR, FAR = 1e-30, 1e8  # squared distances in between have a slope, and beyond, every kernel is 0 in float64
-
-
-def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """(n, m) squared distances between the rows of a (n, d) and of b (m, d), by one matrix product.
-
-    Both are taken about the mean of b first, so that little is lost where they lie close together but far from 0.
-    """
-    centre = b.mean(0)
-    a, b = a - centre, b - centre
-    sums = a.square().sum(-1, keepdim=True) + b.square().sum(-1)
-    return torch.addmm(sums, a, b.mT, alpha=-2).clamp(min=0)
+CACHED = 2**16  # values at a time on a CPU: with its intermediate results, what a core's cache holds
 
 
 def gram(kernel: str, a: Tensor, b: Tensor) -> Tensor:
     """(n, m) values of the kernel of unit variance and length-scale between the rows of a (n, d) and of b (m, d).
 
-    It is differentiable in a and b.
+    Squared distances come from one matrix product. Both inputs are taken about the mean of b first, so that little is
+    lost where they lie close together but far from 0. It is differentiable, once, in a and b.
 
     Args:
         kernel: name of the kernel, a key of ``KERNELS``.
         a, b: the inputs, divided by their length-scale.
     """
-    return KERNELS[kernel](squared_distances(a, b).clamp(NEAR, FAR).sqrt())
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+        values: Tensor = _Gram.apply(kernel, a, b)
+        return values
+    return _by_rows(KERNELS[kernel], a, b)
+
+
+def _by_rows(function: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+    """(n, m) a function of the distances between rows, on a CPU for so many rows at a time as its cache holds."""
+    centre = b.mean(0)
+    a, b = a - centre, b - centre
+    if a.device.type != "cpu" or torch.compiler.is_compiling() or a.shape[0] * b.shape[0] <= CACHED:
+        return function(_distances(a, b))
+    values = a.new_empty(len(a), len(b))
+    size = max(1, CACHED // max(1, len(b)))
+    for start in range(0, len(a), size):
+        values[start : start + size] = function(_distances(a[start : start + size], b))
+    return values
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    sums = a.square().sum(-1, keepdim=True) + b.square().sum(-1)
+    return torch.addmm(sums, a, b.mT, alpha=-2).clamp(NEAR, FAR).sqrt()
+
+
+class _Gram(torch.autograd.Function):
+    """``gram`` with the slope in closed form, two matrix products instead of a pass for each of its operations."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: str, a: Tensor, b: Tensor) -> Tensor:
+        ctx.kernel = kernel
+        ctx.save_for_backward(a, b)
+        return _by_rows(KERNELS[kernel], a, b)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        centre = b.mean(0)
+        a, b = a - centre, b - centre
+        slope = _by_rows(lambda r: SLOPES[ctx.kernel](r).masked_fill_(r <= math.sqrt(NEAR), 0), a, b).mul_(grad)
+        to_a, to_b = a * slope.sum(1, keepdim=True) - slope @ b, b * slope.sum(0)[:, None] - slope.mT @ a
+        return None, 2 * to_a, 2 * to_b

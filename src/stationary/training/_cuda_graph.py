@@ -1,4 +1,4 @@
-"""A training step of stacked networks as one CUDA graph: launched as a whole, it costs what its arithmetic costs."""
+"""Training steps of stacked networks as one CUDA graph: launched as a whole, they cost what their arithmetic costs."""
 
 import copy
 import math
@@ -16,46 +16,49 @@ from stationary.nn.masks import Noise, Random, apply_mask, drawn
 from stationary.training._members import Losses, Named, Trainees, within
 from stationary.training.data import Rows
 
-WARM_UP = 3  # steps before the capture, in the first of which libraries allocate memory and choose kernels
+STEPS = 8  # in a graph: what is done between graphs then hardly counts, and a capture is still quick
+STAGED_BYTES = 2**28  # of inputs that a graph reads, which may make it shorter
 DRAWN_BYTES = 2**26  # of random numbers drawn ahead for each member: many steps of small masks, or one of large ones
 ALIGNED = 8  # numbers of 16 bits in 16 bytes; for rows of other lengths, matrix products use slow kernels
 
 
 class Replayed:
-    """Epochs of stacked members as replays of one step, captured as a CUDA graph.
+    """Epochs of stacked members as replays of a few steps, captured as a CUDA graph.
 
-    What differs between steps lies in tensors that stay in place: the rows of the epoch, the random numbers of the next
-    steps, and the number of the step. Every batch is full: the last is filled up with rows of weight 0.
+    What differs between replays is copied into tensors that stay in place: the inputs, the targets, the weights and the
+    random numbers of the next steps. Every batch is full: the last is filled up with rows of weight 0.
 
     Args:
         members: the networks to train, stacked.
         data: the rows to train on, on the GPU.
         size: number of rows in a batch.
         fused: whether linear layers use the kernels of ``_stacked_triton``, and its Adam trains them.
-        capture: whether to capture the step as a graph; otherwise its operations are launched one by one.
+        capture: whether to capture the steps as a graph; otherwise their operations are launched one by one.
     """
 
     def __init__(self, members: Trainees, data: Rows, size: int, *, fused: bool = False, capture: bool = True) -> None:
         k, device = len(members.models), data.x.device
-        self.members, self.data, self.capture = members, data, capture
-        steps = -(-data.rows.shape[1] // size)
-        self.rows = torch.full((steps, k, size), -1, device=device)
-        self.y = data.y[self.rows]
+        self.members, self.data, self.size = members, data, size
+        self.steps = -(-data.rows.shape[1] // size)
         dtype = torch.promote_types(data.weight.dtype, data.x.dtype)
-        self.weight = torch.zeros(steps, k, size, dtype=dtype, device=device)
-        self.number = torch.zeros(1, dtype=torch.long, device=device)
-        self.means = torch.zeros(steps, k, dtype=dtype, device=device)
         members.set_mode(training=True)
-        calls = members.calls(data.x[:1].expand(size, *data.x.shape[1:]))
-        bytes_a_step = sum(math.prod(shape) * (4 if isinstance(m, Noise) else 1) for _, m, shape in calls)
-        self.ahead = min(steps, max(1, DRAWN_BYTES // max(1, bytes_a_step)))
-        self.drawn = [
-            torch.ones(
-                self.ahead, k, *shape, dtype=torch.float32 if isinstance(m, Noise) else torch.bool, device=device
-            )
-            for _, m, shape in calls
-        ]
-        self.calls, self.base = calls, _prepared(members.losses, calls, fused)
+        self.calls = members.calls(data.x[:1].expand(size, *data.x.shape[1:]))
+        bytes_a_step = sum(math.prod(shape) * (4 if isinstance(m, Noise) else 1) for _, m, shape in self.calls)
+        staged = k * size * data.x[0].numel() * data.x.element_size()
+        self.ahead = min(self.steps, max(1, DRAWN_BYTES // max(1, bytes_a_step)))
+        self.at_once = min(STEPS, self.ahead, max(1, STAGED_BYTES // staged))
+        if self.ahead < self.steps:
+            self.ahead -= self.ahead % self.at_once
+        self.drawn = [_buffer(m, (self.ahead, k, *shape), device) for _, m, shape in self.calls]
+        n = self.at_once
+        self.x, self.y = (
+            data.x.new_zeros(n, k, size, *data.x.shape[1:]),
+            data.y.new_zeros(n, k, size, *data.y.shape[1:]),
+        )
+        self.weight = torch.zeros(n, k, size, dtype=dtype, device=device)
+        self.draws = [_buffer(m, (n, k, *shape), device) for _, m, shape in self.calls]
+        self.losses = torch.zeros(n, k, size, dtype=dtype, device=device)
+        self.base = _prepared(members.losses, self.calls, fused)
         self.copies: Named = {}
         if fused:
             from stationary.training._stacked_triton import fuse, half_copy
@@ -64,80 +67,92 @@ class Replayed:
             self.copies = {name: half_copy(members.parameters[name]) for name in names}
         elif self.base.precision == "bfloat16":
             _align(self.base)
-        _lay_out_like_gradients(members.parameters, self.copies, lambda: self._losses().sum())
-        self.graph: torch.cuda.CUDAGraph | None = None
+        _lay_out_like_gradients(members.parameters, self.copies, lambda: self._loss_and_slope(0)[1:])
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the number of steps
         self.rates: list[float] = []
         self.stream = torch.cuda.Stream() if capture else None
-        self.done = 0
+        self.warm = False
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.steps
 
     def train(self, epoch: int, optimizer: Optimizer, after_step: object = None) -> list[float]:
         """Train for one epoch, and return the mean loss of each member; ``after_step`` cannot be called in a graph."""
-        steps, k, size = self.rows.shape
         rows = self.members.shuffled(self.data)
-        rows = F.pad(rows, (0, steps * size - rows.shape[1]), value=-1)
-        self.rows.copy_(rows.view(k, steps, size).transpose(0, 1))
-        self.y.copy_(self.data.y[self.rows])
-        weight = self.data.weights(self.rows).to(self.weight)
+        rows = F.pad(rows, (0, self.steps * self.size - rows.shape[1]), value=-1)
+        rows = rows.view(len(rows), self.steps, self.size).transpose(0, 1)
+        weight = self.data.weights(rows).to(self.weight)
         totals = weight.sum(2)
-        self.weight.copy_(weight / totals[..., None])
-        self.number.zero_()
+        weight = weight / totals[..., None]
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        if rates != self.rates:  # the graph holds them as constants
-            self.graph, self.rates = None, rates
-        for step in range(steps):
-            if step % self.ahead == 0:
+        if self.copies:
+            optimizer.load_rates()  # type: ignore[attr-defined]
+        elif rates != self.rates:  # the graphs hold them as constants
+            self.graphs, self.rates = {}, rates
+        means = torch.zeros_like(totals)
+        for start in range(0, self.steps, self.at_once):
+            if start % self.ahead == 0:
                 self._draw()
-            self._run(optimizer)
-        return ((self.means * totals).sum(0) / totals.sum(0)).tolist()
+            now = slice(start, min(start + self.at_once, self.steps))
+            n = now.stop - start
+            self.x[:n], self.y[:n], self.weight[:n] = self.data.x[rows[now]], self.data.y[rows[now]], weight[now]
+            for buffer, drawn_ahead in zip(self.draws, self.drawn, strict=True):
+                buffer[:n] = drawn_ahead[start % self.ahead :][:n]
+            self._run(n, optimizer)
+            means[now] = self.losses[:n].sum(2)
+        return ((means * totals).sum(0) / totals.sum(0)).tolist()
 
     def _draw(self) -> None:
         for buffer, (_, module, shape) in zip(self.drawn, self.calls, strict=True):
             for k, generator in enumerate(self.members.masks):
                 buffer[:, k] = drawn(module, (self.ahead, *shape), generator)
 
-    def _run(self, optimizer: Optimizer) -> None:
+    def _run(self, n: int, optimizer: Optimizer) -> None:
+        """Run n steps: the first ones as they are, while libraries allocate memory and choose kernels."""
         if self.stream is None:
-            self._step(optimizer)
-        elif self.done < WARM_UP:
+            self._several(n, optimizer)
+        elif not self.warm:
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                self._step(optimizer)
+                self._several(n, optimizer)
             torch.cuda.current_stream().wait_stream(self.stream)
+            self.warm = True
         else:
-            if self.graph is None:
-                self.graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self.graph, stream=self.stream):
-                    self._step(optimizer)
-            self.graph.replay()
-        self.done += 1
+            if n not in self.graphs:
+                self.graphs[n] = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graphs[n], stream=self.stream):
+                    self._several(n, optimizer)
+            self.graphs[n].replay()
 
-    def _step(self, optimizer: Optimizer) -> None:
-        optimizer.zero_grad()
-        losses = self._losses()
-        losses.sum().backward()
-        optimizer.step()
-        self.means.index_copy_(0, self.number, losses.detach().sum(1)[None].to(self.means))
-        self.number += 1
+    def _several(self, n: int, optimizer: Optimizer) -> None:
+        for i in range(n):
+            optimizer.zero_grad()
+            losses, outputs, slope = self._loss_and_slope(i)
+            outputs.backward(slope)
+            optimizer.step()
+            self.losses[i] = losses.detach()
 
-    def _losses(self) -> Tensor:
-        """(K, b) losses of the present step, weighted so that their sums are the mean losses of the members."""
-        rows, y, weight = (part.index_select(0, self.number)[0] for part in (self.rows, self.y, self.weight))
-        draws = [buffer.index_select(0, self.number % self.ahead)[0] for buffer in self.drawn]
-        named = {f"{name}.drawn": draw for (name, _, _), draw in zip(self.calls, draws, strict=True)}
+    def _loss_and_slope(self, i: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(K, b) losses of step i, weighted so that their sums are the mean losses of the members, and their slope.
+
+        The slope is that of the sum of all losses, in a tensor that depends on the parameters: the second and the third
+        result. It is None for the sum itself.
+        """
+        y, weight = self.y[i], self.weight[i]
+        named = {f"{name}.drawn": draw[i] for (name, _, _), draw in zip(self.calls, self.draws, strict=True)}
         parameters, buffers = self.members.parameters | self.copies, self.members.buffers | named
-        x = self.data.x[rows]
         if self.base.loss == "own":
-            return vmap(self._own_losses)(parameters, buffers, x, y) * weight
-        outputs = vmap(self._outputs)(parameters, buffers, x)
+            losses = vmap(self._own_losses)(parameters, buffers, self.x[i], y) * weight
+            return losses, losses.sum(), None
+        outputs = vmap(self._outputs)(parameters, buffers, self.x[i])
         if self.copies and self.base.loss == "cross_entropy" and not self.base.smoothing:
             from stationary.training._stacked_triton import cross_entropy
 
-            return cross_entropy(outputs, y) * weight
-        outputs, y = tree_map(lambda part: part.flatten(0, 1), (outputs, y))
-        return self.base.of_outputs(outputs, y).view_as(weight) * weight
+            losses, slope = cross_entropy(outputs.detach(), y, weight)
+            return losses, outputs, slope
+        flat, y = tree_map(lambda part: part.flatten(0, 1), (outputs, y))
+        losses = self.base.of_outputs(flat, y).view_as(weight) * weight
+        return losses, losses.sum(), None
 
     def _own_losses(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
         return functional_call(self.base, (within(parameters), within(buffers)), (x, y))
@@ -145,6 +160,11 @@ class Replayed:
     def _outputs(self, parameters: Named, buffers: Named, x: Tensor) -> Any:
         with self.base.autocast(x.device):
             return functional_call(self.base.model, (parameters, buffers), (x,))
+
+
+def _buffer(module: Random, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Ones that can hold what the module draws: numbers, or a mask."""
+    return torch.ones(shape, dtype=torch.float32 if isinstance(module, Noise) else torch.bool, device=device)
 
 
 def can_be_replayed(members: Trainees, x: Tensor) -> bool:
@@ -203,10 +223,13 @@ def _align(base: Losses) -> None:
             base.set_submodule(name, _Aligned(module))
 
 
-def _lay_out_like_gradients(parameters: Named, copies: Named, loss: Callable[[], Tensor]) -> None:
+def _lay_out_like_gradients(
+    parameters: Named, copies: Named, sloped: Callable[[], tuple[Tensor, Tensor | None]]
+) -> None:
     """Store stacked parameters in the memory order of their gradients, which saves a copy of the gradients."""
     trained = {n: parameter for n, parameter in parameters.items() if parameter.requires_grad and n not in copies}
-    gradients = torch.autograd.grad(loss(), list(trained.values()), allow_unused=True)
+    outputs, slope = sloped()
+    gradients = torch.autograd.grad(outputs, list(trained.values()), slope, allow_unused=True)
     for (name, parameter), gradient in zip(trained.items(), gradients, strict=True):
         if gradient is not None and torch.empty_like(gradient).stride() == gradient.stride():  # dense
             laid_out = torch.empty_like(gradient, dtype=parameter.dtype).copy_(parameter.detach())

@@ -1,6 +1,7 @@
 """Ways to train for an epoch: over rows in memory, or over batches of an iterable. ``_cuda_graph`` has a third way."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -9,10 +10,12 @@ from torch.optim import Optimizer
 
 from stationary.nn.init import seeded
 from stationary.nn.running import batches, call, evaluating, outputs_of
+from stationary.training._by_hand import ByHand
 from stationary.training._members import Named, Trainees
 from stationary.training.data import Data, Rows, checked_targets
 
 AfterStep = Callable[[], object]
+AHEAD = 2**18  # numbers of inputs that are gathered at a time: a gather takes longer than many a step
 
 
 class Epochs(Protocol):
@@ -102,15 +105,21 @@ def _epoch(
     members: Trainees, parts: Iterator[tuple[Any, Tensor, Tensor]], optimizer: Optimizer, after_step: AfterStep
 ) -> list[float]:
     members.set_mode(training=True)
+    gradients = ByHand(members).gradients if ByHand.suits(members) else partial(_gradients, members)
     sums = []
-    for x, y, weight in parts:
-        loss, total = members.sums(x, y, weight, dropout=True)
+    for part in parts:
         optimizer.zero_grad()
-        (loss / total).sum().backward()  # members share no parameter, so each gets its own gradient
+        sums.append(gradients(*part))
         optimizer.step()
         after_step()
-        sums.append((loss.detach(), total))
     return _mean(sums)
+
+
+def _gradients(members: Trainees, x: Any, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Set the gradients of all parameters, and return the weighted losses and the weights of the batch, (K,) each."""
+    loss, total = members.sums(x, y, weight, dropout=True)
+    (loss / total).sum().backward()  # members share no parameter, so each gets its own gradient
+    return loss.detach(), total
 
 
 def evaluate(members: Trainees, data: Rows | Data, size: int | None) -> list[float]:
@@ -126,14 +135,16 @@ def evaluate(members: Trainees, data: Rows | Data, size: int | None) -> list[flo
 
 def _parts(members: Trainees, data: Rows, rows: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches x, y and weight of the rows: (K, b, ...) for stacked members, (b, ...) for a network by itself."""
-    for batch in rows.split(size, dim=1):
-        mine = batch.expand(len(members.models), -1) if members.stacked else batch[0]
-        yield data.x[mine], data.y[mine], data.weights(mine)
+    ahead = max(1, AHEAD // (size * data.x[0].numel()))
+    for some in rows.split(ahead * size, dim=1):
+        mine = some.expand(len(members.models), -1) if members.stacked else some[0]
+        gathered = data.x[mine], data.y[mine], data.weights(mine)
+        yield from zip(*(tensor.split(size, mine.ndim - 1) for tensor in gathered), strict=True)
 
 
 def streamed(members: Trainees, data: Data, name: str = "") -> Iterator[tuple[Any, Tensor, Tensor]]:
     """Batches x, y and weight of an iterable, on the device of the members; each row has the weight 1."""
-    for x, y in batches(data, device=members.device):
+    for x, y in batches(data, model=members.models[0]):
         if y is None:
             raise ValueError(
                 f"{name}data must give batches (x, y), got inputs without targets; a DataLoader of a "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
-from stationary.nn.masks import Random, active_dropouts, draw_shape, drawn, masked, noises
+from stationary.nn.masks import Random, draw_shape, drawing, drawn, masked, masking
 from stationary.nn.running import Inputs, call, outputs_of
 from stationary.training.config import Training
 from stationary.training.data import REAL, Rows
@@ -81,6 +81,7 @@ class Trainees:
         state: tuple[Named, Named] = stack_module_state(self.models) if stacked else _state(self.models[0])
         self.parameters, self.buffers = state
         self.still = [module for model in self.models for module in model.modules() if not module.training]
+        self.drawing = drawing(self.models[0])
         self.losses = Losses(self.models[0], training)
         self.orders = [torch.Generator(device).manual_seed(seed) for seed in seeds]
         mask_seeds = [int(torch.randint(2**62, (), generator=order, device=device)) for order in self.orders]
@@ -125,7 +126,7 @@ class Trainees:
         if self.stacked:
             losses = vmap(self._member)(self.parameters, self.buffers, x, y, self.draws(x[0]) if dropout else [])
             return (losses * weight).sum(1), weight.sum(1)
-        with masked(self.models[0], self._draw) if dropout else nullcontext():
+        with masking(self.drawing, self._draw) if dropout else nullcontext():
             losses = self.losses(x, y)
         return (losses * weight).sum()[None], weight.sum()[None]
 
@@ -182,8 +183,8 @@ class Trainees:
         """Put the networks in train or eval mode; modules that draw, or came in eval mode, stay in eval mode."""
         for model in self.models:
             model.train(training)
-            for module in (*active_dropouts(model).values(), *noises(model)):
-                module.eval()  # its masks or numbers are given by hooks
+            for random in drawing(model):
+                random.eval()  # its masks or numbers are given by hooks
         self.losses.training = training
         for module in self.still:
             module.training = False  # not eval(), which would take its parts along, such as a new head

@@ -25,7 +25,8 @@ from stationary.activations.modules import MaternTwin, twin_of
 HALF = torch.bfloat16
 ALIGNED = 8  # numbers of 16 bits in 16 bytes
 BLOCK = 1024
-ROWS, COLUMNS = 128, 32  # size of a tile in the backward pass of a layer
+TILE = 2048  # elements of a matrix in a program
+ROWS, COLUMNS = 512, 16  # size of a tile in the backward pass of a layer: few columns, so that many programs run
 MAX_CLASSES = 1024
 BETA1, BETA2, EPS = tl.constexpr(0.9), tl.constexpr(0.999), tl.constexpr(1e-8)  # as torch.optim.Adam
 LOG_BETA1, LOG_BETA2 = tl.constexpr(-0.10536051565782628), tl.constexpr(-0.0010005003335835344)
@@ -138,8 +139,8 @@ class _Linear(torch.autograd.Function):
         x = _padded(x, weight.shape[-1])
         y = torch.bmm(x, weight.mT)
         k, b, width = y.shape
-        block = min(BLOCK, triton.next_power_of_2(width))
-        _add_bias[(k * b, triton.cdiv(width, block))](y, bias, b, ctx.n_out, width // 8, RELU=relu, BLOCK=block)
+        grid, tile = _tiles(b, width)
+        _add_bias[(*grid, k)](y, bias, b, ctx.n_out, width // 8, relu, *tile)
         ctx.save_for_backward(x, weight, *([y] if relu else []))
         return y[..., : ctx.n_out]
 
@@ -151,7 +152,10 @@ class _Linear(torch.autograd.Function):
         grad_bias = torch.empty(k, ctx.n_out, device=grad.device)
         masked = torch.empty_like(grad) if y else grad
         grid = (triton.cdiv(width, COLUMNS), k)
-        _reduce[grid](grad, y[0] if y else grad, masked, grad_bias, b, ctx.n_out, width // 8, bool(y), ROWS, COLUMNS)
+        rows = min(ROWS, triton.next_power_of_2(b))
+        _reduce[grid](
+            grad, y[0] if y else grad, masked, grad_bias, b, ctx.n_out, width // 8, bool(y), rows, COLUMNS, num_warps=8
+        )
         grad_x = torch.bmm(masked, weight)[..., : ctx.n_in] if ctx.needs_input_grad[0] else None
         return grad_x, torch.bmm(masked.mT, x), grad_bias, None
 
@@ -182,31 +186,30 @@ class _Dropout(torch.autograd.Function):
         return _times_mask(grad, *ctx.saved_tensors, ctx.scale), None, None
 
 
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, outputs: Tensor, y: Tensor) -> Tensor:
-        (k, b, c), outputs = outputs.shape, _padded(outputs)
-        width = outputs.shape[-1]
-        losses, slopes = torch.empty(k, b, device=y.device), torch.empty(k, b, width, device=y.device)
-        _softmax[(k * b,)](outputs, y, losses, slopes, c, width, BLOCK=triton.next_power_of_2(width))
-        ctx.save_for_backward(slopes)
-        ctx.c = c
-        return losses
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (slopes,) = ctx.saved_tensors
-        return torch.mul(slopes, grad[..., None], out=torch.empty_like(slopes, dtype=HALF))[..., : ctx.c], None
-
-
 _linear, _activation, _dropout = map(_vmapped, (_Linear, _Activation, _Dropout))
 
 
-def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
-    """The losses (K, b) of outputs (K, b, c) and classes (K, b); to be called outside of ``vmap``."""
-    if outputs.shape[-1] > MAX_CLASSES:
-        return F.cross_entropy(outputs.float().movedim(-1, 1), y, reduction="none")
-    return _CrossEntropy.apply(outputs, y)
+def cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted losses (K, b) of outputs (K, b, c) and classes (K, b), and the slope (K, b, c) of their sum."""
+    (k, b, c), outputs = outputs.shape, _padded(outputs)
+    width = outputs.shape[-1]
+    losses, slopes = torch.empty(k, b, device=y.device), torch.empty_like(outputs)
+    if c <= MAX_CLASSES:
+        grid, tile = _tiles(k * b, width)
+        _softmax[grid](outputs, y, weight, losses, slopes, k * b, c, width // 8, *tile)
+        return losses, slopes[..., :c]
+    logits = outputs[..., :c].float()
+    log_probs = logits.log_softmax(-1)
+    losses = -log_probs.gather(-1, y[..., None])[..., 0] * weight
+    slopes[..., :c] = (log_probs.exp() - F.one_hot(y, c)) * weight[..., None]
+    return losses, slopes[..., :c]
+
+
+def _tiles(rows: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The grid and the tile (rows, columns) of a kernel over a matrix; a tile has whole rows, or 1024 columns."""
+    columns = min(1024, triton.next_power_of_2(width))
+    tile = TILE // columns, columns
+    return (triton.cdiv(rows, tile[0]), triton.cdiv(width, columns)), tile
 
 
 def _times_mask(x: Tensor, keep: Tensor, scale: float) -> Tensor:
@@ -214,7 +217,8 @@ def _times_mask(x: Tensor, keep: Tensor, scale: float) -> Tensor:
     k, b, width = x.shape
     y = torch.empty_like(x)
     keep = keep.expand(k, b, n).contiguous()
-    _mask[(k * b,)](x, keep, y, n, width, scale, BLOCK=triton.next_power_of_2(width))
+    grid, tile = _tiles(k * b, width)
+    _mask[grid](x, keep, y, k * b, n, width // 8, scale, *tile)
     return y[..., :n]
 
 
@@ -237,16 +241,23 @@ def _padded(x: Tensor, width: int | None = None) -> Tensor:
 
 
 @triton.jit
-def _add_bias(y_ptr, bias_ptr, rows, n_out, eighth, RELU: tl.constexpr, BLOCK: tl.constexpr):
-    width = eighth * 8
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    at = y_ptr + row * width + column
-    bias = tl.load(bias_ptr + row // rows * n_out + column, mask=column < n_out, other=0.0)
-    y = tl.load(at, mask=column < width).to(tl.float32) + bias
+def _tile(total, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The rows and columns of a program's tile, where its elements are, and which of them there are."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    return row, column, row * width + column, (row < total) & (column < width)
+
+
+@triton.jit
+def _add_bias(y_ptr, bias_ptr, rows, n_out, eighth, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    member = tl.program_id(2).to(tl.int64)
+    _, column, at, inside = _tile(rows, eighth * 8, ROWS, COLUMNS)
+    at += member * rows * eighth * 8
+    bias = tl.load(bias_ptr + member * n_out + column, mask=column < n_out, other=0.0)
+    y = tl.load(y_ptr + at, mask=inside).to(tl.float32) + bias
     if RELU:
         y = tl.where(y <= 0, 0.0, y)  # a NaN stays a NaN
-    tl.store(at, y, mask=column < width)
+    tl.store(y_ptr + at, y, mask=inside)
 
 
 @triton.jit
@@ -273,26 +284,30 @@ def _reduce(
 
 
 @triton.jit
-def _mask(x_ptr, keep_ptr, y_ptr, n, width, scale, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * width + column, mask=column < width).to(tl.float32)
-    keep = tl.load(keep_ptr + row * n + column, mask=column < n, other=0)
-    tl.store(y_ptr + row * width + column, tl.where(keep != 0, x * scale, 0.0), mask=column < width)
+def _mask(x_ptr, keep_ptr, y_ptr, total, n, eighth, scale, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row, column, at, inside = _tile(total, eighth * 8, ROWS, COLUMNS)
+    x = tl.load(x_ptr + at, mask=inside).to(tl.float32)
+    keep = tl.load(keep_ptr + row * n + column, mask=inside & (column < n), other=0)
+    tl.store(y_ptr + at, tl.where(keep != 0, x * scale, 0.0), mask=inside)
 
 
 @triton.jit
-def _softmax(x_ptr, y_ptr, loss_ptr, slope_ptr, c, width, BLOCK: tl.constexpr):
-    """-log softmax at the class y, and its gradient, softmax - [k = y]."""
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * width + column, mask=column < c, other=-float("inf")).to(tl.float32)
-    right = column == tl.load(y_ptr + row)
-    shifted = x - tl.max(x, 0)
+def _softmax(
+    x_ptr, y_ptr, weight_ptr, loss_ptr, slope_ptr, total, c, eighth, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """-log softmax at the class y, and its gradient, softmax - [k = y], both times the weight."""
+    row, column, at, inside = _tile(total, eighth * 8, ROWS, COLUMNS)
+    there = row < total
+    x = tl.load(x_ptr + at, mask=inside & (column < c), other=-float("inf")).to(tl.float32)
+    right = column == tl.load(y_ptr + row, mask=there, other=0)
+    weight = tl.load(weight_ptr + row, mask=there, other=0.0)
+    shifted = x - tl.max(tl.where(there, x, 0.0), 1)[:, None]
     power = tl.exp(shifted)
-    total = tl.sum(power, 0)
-    tl.store(loss_ptr + row, tl.log(total) - tl.sum(tl.where(right, shifted, 0.0), 0))
-    tl.store(slope_ptr + row * width + column, power / total - tl.where(right, 1.0, 0.0), mask=column < width)
+    sums = tl.sum(power, 1)[:, None]
+    loss = tl.log(sums) - tl.sum(tl.where(right, shifted, 0.0), 1)[:, None]
+    tl.store(loss_ptr + row, loss * weight, mask=there)
+    slope = (power / sums - tl.where(right, 1.0, 0.0)) * weight
+    tl.store(slope_ptr + at, slope, mask=inside)
 
 
 class Adam(Optimizer):
@@ -306,7 +321,14 @@ class Adam(Optimizer):
     def __init__(self, groups: Sequence[dict[str, Any]], copies: dict[Tensor, Tensor]) -> None:
         super().__init__(groups, {"lr": 1e-3, "weight_decay": 0.0})
         self.copies = copies
-        self.state["all"]["count"] = torch.zeros((), device=groups[0]["params"][0].device)
+        device = groups[0]["params"][0].device
+        self.state["all"]["count"] = torch.zeros((), device=device)
+        self.rates = torch.zeros(len(self.param_groups), device=device)
+        self.load_rates()
+
+    def load_rates(self) -> None:
+        """Take over the learning rates of the groups, which the kernels read from the GPU's memory."""
+        self.rates.copy_(torch.tensor([float(group["lr"]) for group in self.param_groups]))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
@@ -316,14 +338,14 @@ class Adam(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         self.state["all"]["count"] += 1
-        for group in self.param_groups:
+        for rate, group in zip(self.rates, self.param_groups, strict=True):
             for parameter in group["params"]:
                 copy = self.copies.get(parameter)
                 gradient = parameter.grad if copy is None else copy.grad
                 if gradient is not None:
-                    self._update(parameter, gradient, copy, group["lr"], group["weight_decay"])
+                    self._update(parameter, gradient, copy, rate, group["weight_decay"])
 
-    def _update(self, p: Tensor, gradient: Tensor, copy: Tensor | None, rate: float, decay: float) -> None:
+    def _update(self, p: Tensor, gradient: Tensor, copy: Tensor | None, rate: Tensor, decay: float) -> None:
         state = self.state[p]
         if not state:
             state["mean"], state["square"] = torch.zeros_like(p), torch.zeros_like(p)
@@ -336,15 +358,15 @@ class Adam(Optimizer):
             columns = p.shape[2], copy.shape[2]
         _adam[(triton.cdiv(size, BLOCK), members)](
             p, gradient, state["mean"], state["square"], p if copy is None else copy.detach(),
-            self.state["all"]["count"], size, padded, *columns, rate, decay,
+            self.state["all"]["count"], rate, size, padded, *columns, decay,
             COPIED=copy is not None, WIDER=columns[0] < columns[1], BLOCK=BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
 def _adam(
-    p_ptr, grad_ptr, mean_ptr, square_ptr, copy_ptr, count_ptr,
-    size, padded_size, columns, padded_columns, rate, decay,
+    p_ptr, grad_ptr, mean_ptr, square_ptr, copy_ptr, count_ptr, rate_ptr,
+    size, padded_size, columns, padded_columns, decay,
     COPIED: tl.constexpr, WIDER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Update elements of one member; its copy and its gradient may have more rows, and longer ones (WIDER)."""
@@ -354,7 +376,7 @@ def _adam(
     if WIDER:
         to = offset // columns * padded_columns + offset % columns
     to = member * padded_size + to
-    count = tl.load(count_ptr)
+    count, rate = tl.load(count_ptr), tl.load(rate_ptr)
     p, mean, square = tl.load(p_ptr + at, inside), tl.load(mean_ptr + at, inside), tl.load(square_ptr + at, inside)
     grad = tl.load(grad_ptr + to, inside).to(tl.float32) + decay * p
     mean = BETA1 * mean + (1 - BETA1) * grad

@@ -6,9 +6,10 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stationary.nn.inputs import is_array, prepared, tensor_of
 from stationary.nn.running import Inputs, batches
 
 REAL = ("mse", "beta_nll")  # losses of real targets
@@ -17,30 +18,46 @@ Data: TypeAlias = Pair | Iterable[Any]  # (x, y), or batches of (x, y) such as t
 
 
 def is_pair(data: object) -> TypeGuard[Pair]:
-    """Whether the data are two tensors; else they are an iterable of batches."""
-    return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+    """Whether the data are two tensors or arrays; else they are an iterable of batches."""
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        return False
+    arrays = [isinstance(part, Tensor) or is_array(part) for part in data]
+    if any(arrays) and not all(arrays):
+        raise TypeError(
+            f"data must be two tensors or arrays (x, y), or an iterable of batches of such; got a pair of "
+            f"{' and '.join(type(part).__name__ for part in data)}: torch.tensor makes a tensor of numbers, and a "
+            "mapping with its targets is a batch, [(x, y)]"
+        )
+    return all(arrays)
 
 
-def labelled(data: Data, size: int | None, device: torch.device | None, name: str) -> Iterator[tuple[Any, Tensor]]:
+def tensors_of(pair: Pair) -> Pair:
+    """Both as tensors."""
+    return tensor_of(pair[0], "x"), tensor_of(pair[1], "y")
+
+
+def labelled(data: Data, size: int | None, network: nn.Module, name: str) -> Iterator[tuple[Any, Tensor]]:
     """Batches of inputs and targets, after a check of both.
 
     Args:
-        data: a pair of tensors, or batches of (x, y).
+        data: a pair of tensors or arrays, or batches of (x, y).
         size: number of rows in a batch of a pair; None for all.
-        device: device to which batches of an iterable are moved.
+        network: network that the inputs are for, as ``batches`` takes it.
         name: name of the data in errors.
     """
     if is_pair(data):
-        x, y = data
+        x, y = tensors_of(data)
         if len(x) != len(y):
             raise ValueError(f"{name} must have as many inputs as targets, got {len(x)} and {len(y)}")
-        parts = zip(batches(x, size), y.split(size or max(1, len(y))), strict=True)
+        parts = zip(batches(prepared(data[0], network), size), y.split(size or max(1, len(y))), strict=True)
         pairs: Iterable[tuple[Any, Tensor | None]] = ((part, targets) for (part, _), targets in parts)
     else:
-        pairs = batches(data, device=device)
+        pairs = batches(data, model=network)
     for x, targets in pairs:
         if targets is None:
             raise ValueError(f"{name} must give batches (x, y), got inputs without targets")
+        if not isinstance(targets, Tensor):
+            raise TypeError(f"{name} must have targets that are tensors or arrays, got {type(targets).__name__}")
         if targets.is_floating_point():
             finite = targets.isfinite().all()
             if not finite:
@@ -106,7 +123,7 @@ def checked(x: Tensor, y: Tensor, loss: str, weight: Tensor | None = None, name:
     if len(x) != len(y) or len(x) == 0:
         raise ValueError(f"{name}x and y must have the same number of rows, at least one; got {len(x)} and {len(y)}")
     y = checked_targets(y, loss, name)
-    weight = torch.ones(len(x)) if weight is None else weight
+    weight = torch.ones(len(x)) if weight is None else tensor_of(weight, "sample_weight")
     if weight.shape != (len(x),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         span = f", from {weight.min().item():g} to {weight.max().item():g}" if weight.numel() else ""
         raise ValueError(

@@ -15,7 +15,7 @@ from stationary.inference.infinite_width._basis import Basis, Passes
 from stationary.inference.infinite_width._noise import Residuals
 from stationary.inference.infinite_width._sums import alone
 
-SEEDS = range(5)
+SEEDS = range(3)
 
 
 def function(x):

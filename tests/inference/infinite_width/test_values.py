@@ -81,13 +81,11 @@ def test_with_fewer_inducing_inputs_what_they_do_not_see_counts_as_noise_of_each
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_bound_is_its_definition(kernel):
     y = Y - Y.mean(0)
-    basis = Basis.of(kernel, torch.tensor(1.5, dtype=torch.float64), X[:12])
-    phi, variance, noise = basis(X), torch.tensor([1.3, 0.4]).double(), torch.tensor([0.05, 0.2]).double()
-    bound = _values.collapsed_bound(phi, y, torch.ones(50).double(), variance, noise)
+    variance, noise = torch.tensor([1.3, 0.4]).double(), torch.tensor([0.05, 0.2]).double()
+    cross, inner = gram(kernel, X / 1.5, X[:12] / 1.5), gram(kernel, X[:12] / 1.5, X[:12] / 1.5)
+    bound = _values.collapsed_bound(inner, cross.mT, y, torch.ones(50).double(), variance, noise)
     expected = 0.0
     for j in range(2):
-        cross = gram(kernel, X / 1.5, X[:12] / 1.5)
-        inner = gram(kernel, X[:12] / 1.5, X[:12] / 1.5)
         q = variance[j] * cross @ torch.linalg.solve(inner, cross.T)
         normal = torch.distributions.MultivariateNormal(torch.zeros(50).double(), q + noise[j] * torch.eye(50))
         expected += normal.log_prob(y[:, j]) - (variance[j] * 50 - q.trace()) / (2 * noise[j])
@@ -102,23 +100,55 @@ def test_with_all_rows_the_bound_is_the_evidence_of_gpytorch():
     normal = torch.distributions.MultivariateNormal(
         torch.zeros(50).double(), kernel(X).to_dense().detach() + NOISE * torch.eye(50)
     )
-    phi = Basis.of("matern52", torch.tensor(1.5, dtype=torch.float64), X)(X)
     numbers = (torch.tensor([value], dtype=torch.float64) for value in (VARIANCE, NOISE))
     numbers = list(numbers)
-    bound = _values.collapsed_bound(phi, y[:, None], torch.ones(50).double(), *numbers)
-    evidence = _values.log_evidence(gram("matern52", X / 1.5, X / 1.5), y[:, None], torch.ones(50).double(), *numbers)
+    similarity = gram("matern52", X / 1.5, X / 1.5)
+    bound = _values.collapsed_bound(similarity, similarity, y[:, None], torch.ones(50).double(), *numbers)
+    evidence = _values.log_evidence(similarity, y[:, None], torch.ones(50).double(), *numbers)
     assert evidence.item() == pytest.approx(float(normal.log_prob(y)), rel=1e-9)
     assert bound.item() == pytest.approx(float(normal.log_prob(y)), rel=1e-7)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_slopes_in_closed_form_are_those_of_differences(kernel):
+    y, weight = (Y - Y.mean(0))[:20], torch.linspace(0.5, 2, 20).double()
+    start = torch.cat([torch.full((3,), 1.5), torch.tensor([1.3, 0.2])]).double().log().requires_grad_()
+
+    def similarity(u):  # whose diagonal is 1, without the rounding errors that differences would see
+        return gram(kernel, u, u) * (1 - torch.eye(len(u))) + torch.eye(len(u))
+
+    def bound(theta):
+        u, z = X[:20] / theta[:3].exp(), X[20:27] / theta[:3].exp()
+        inner, cross = similarity(z), gram(kernel, z, u)
+        return _values.collapsed_bound(inner, cross, y, weight, theta[3:4].exp(), theta[4:].exp())
+
+    def evidence(theta):
+        u = X[:20] / theta[:3].exp()
+        return _values.log_evidence(similarity(u), y, weight, theta[3:4].exp(), theta[4:].exp())
+
+    for function in (bound, evidence):
+        assert torch.autograd.gradcheck(function, start, eps=1e-6, atol=1e-5, rtol=1e-5)
+
+
+def test_several_outputs_of_one_variance_are_the_sum_of_each():
+    y, weight = Y - Y.mean(0), torch.linspace(0.5, 2, 50).double()
+    numbers = torch.tensor([1.3]).double(), torch.tensor([0.2]).double()
+    kernels = gram("matern52", X[:12], X[:12]), gram("matern52", X[:12], X)
+    each = sum(_values.collapsed_bound(*kernels, y[:, [j]], weight, *numbers) for j in range(2))
+    assert _values.collapsed_bound(*kernels, y, weight, *numbers).item() == pytest.approx(each.item(), rel=1e-12)
+    each = sum(_values.log_evidence(gram("matern52", X, X), y[:, [j]], weight, *numbers) for j in range(2))
+    found = _values.log_evidence(gram("matern52", X, X), y, weight, *numbers)
+    assert found.item() == pytest.approx(each.item(), rel=1e-12)
 
 
 def test_rows_of_weight_two_count_as_two():
     weight = torch.ones(50, dtype=torch.float64)
     weight[:20] = 2
     both = torch.cat([X, X[:20]]), torch.cat([Y, Y[:20]])
-    phi = Basis.of("matern52", torch.tensor(1.0, dtype=torch.float64), X[:30])
+    kernels = lambda u: (gram("matern52", X[:30], X[:30]), gram("matern52", X[:30], u))
     numbers = torch.tensor([1.0, 2.0]).double(), torch.tensor([0.1, 0.3]).double()
-    once = _values.collapsed_bound(phi(X), Y, weight, *numbers)
-    twice = _values.collapsed_bound(phi(both[0]), both[1], torch.ones(70).double(), *numbers)
+    once = _values.collapsed_bound(*kernels(X), Y, weight, *numbers)
+    twice = _values.collapsed_bound(*kernels(both[0]), both[1], torch.ones(70).double(), *numbers)
     assert once.item() == pytest.approx(twice.item(), rel=1e-10)
     similarity = lambda u: gram("matern52", u, u).fill_diagonal_(1.0)
     once = _values.log_evidence(similarity(X), Y, weight, *numbers)

@@ -33,10 +33,10 @@ def test_regression_is_conditioning():
 def test_regression_finds_scikit_learns_optimum():
     x = torch.linspace(-3, 3, 60)[:, None].double()
     y = torch.sin(2 * x[:, 0]) + 0.1 * torch.randn(60).double()
-    reference = GaussianProcessRegressor(
-        ConstantKernel() * Matern(nu=2.5) + WhiteKernel(), n_restarts_optimizer=3, random_state=0
-    ).fit(x.numpy(), y.numpy())
-    posterior = fit(ExactGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 1500, 0.05)
+    reference = GaussianProcessRegressor(ConstantKernel() * Matern(nu=2.5) + WhiteKernel(), random_state=0).fit(
+        x.numpy(), y.numpy()
+    )
+    posterior = fit(ExactGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 600, 0.05)
     test = torch.linspace(-4, 4, 33)[:, None].double()
     pred = st.predict(posterior, test, family=st.Gaussian)
     mean, std = reference.predict(test.numpy(), return_std=True)
@@ -45,18 +45,18 @@ def test_regression_finds_scikit_learns_optimum():
 
 
 def test_classification_against_the_exact_posterior():
-    """Six points: the exact posterior under the learnt kernel, by weighting a million draws from the prior."""
+    """Six points: the exact posterior under the learnt kernel, by weighting 400,000 draws from the prior."""
     x = torch.tensor([[-2.0], [-1.5], [-0.5], [0.4], [1.0], [2.0]]).double()
     y = torch.tensor([0, 0, 1, 1, 0, 1])
     test = torch.tensor([[-1.8], [0.0], [0.7], [1.5], [5.0]]).double()
-    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 500, 0.05)
+    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 250, 0.1)
     both = torch.cat([x, test])
     covariance = posterior.networks[0].kernel(both).to_dense().detach() + 1e-9 * torch.eye(11)
-    f = torch.randn(1_000_000, 11).double() @ torch.linalg.cholesky(covariance).T
+    f = torch.randn(400_000, 11).double() @ torch.linalg.cholesky(covariance).T
     weight = torch.special.ndtr(f[:, :6] * (2 * y - 1)).prod(1)
     exact = (weight[:, None] * torch.special.ndtr(f[:, 6:])).sum(0) / weight.sum()
     pred = st.predict(posterior, test).probs[:, 1]
-    assert (pred - exact).abs().max() < 0.02  # the error of the Gaussian; Monte Carlo's is about 0.001
+    assert (pred - exact).abs().max() < 0.02  # the error of the Gaussian; Monte Carlo's is about 0.002
 
 
 def test_classification_agrees_with_scikit_learn():
@@ -64,7 +64,7 @@ def test_classification_agrees_with_scikit_learn():
     x, y = make_moons(80, noise=0.2, random_state=0)
     reference = GaussianProcessClassifier(ConstantKernel() * Matern(nu=2.5), random_state=0).fit(x, y)
     data = torch.tensor(x), torch.tensor(y)
-    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), data, 400, 0.1)
+    posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), data, 200, 0.1)
     test = torch.tensor(make_moons(200, noise=0.2, random_state=1)[0])
     assert (st.predict(posterior, test).predict().numpy() == reference.predict(test.numpy())).mean() > 0.97
 
@@ -81,7 +81,7 @@ def test_far_away_the_stationary_process_returns_to_its_prior():
 def test_kernels_of_ours_are_taken():
     x = torch.randn(40, 2).double()
     y = (x[:, 0] > 0).long()
-    posterior = fit(VGP(), kernel_of(st.Matern(1.5)), (x, y), 30)
+    posterior = fit(VGP(), kernel_of(st.Matern(1.5)), (x, y), 12)
     assert (st.predict(posterior, x).predict() == y).double().mean() > 0.8
 
 

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,8 +91,9 @@ def report_of(results):
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Run the command line, with its folder in tmp_path."""
+def run(tmp_path, tmp_path_factory, monkeypatch):
+    """Run the command line, with its folder in tmp_path, and a cache of its own."""
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path_factory.mktemp("cache")))
 
     def invoke(command, *arguments):
         out = () if command in ("data", "trunk") or "--help" in arguments else ("--out", str(tmp_path))
@@ -144,7 +146,8 @@ def test_a_failure_is_shown_at_the_end_and_the_others_run(run, fakes, tmp_path):
     assert "bad\tsmoke\t1\t0\t1\t0\t0" in lines(status) and "good\tsmoke\t2\t0\t0\t0\t0" in lines(status)
     assert "good\tdemo\t1\t0\t0\t1\t0" in lines(status), "seed 1 is in both"
     path = RunStore(tmp_path / "runs").folder("bad", 1, Config(1)) / "error.txt"
-    assert lines(status)[-1] == f"bad smoke seed=1 failed, {path}: ValueError: one is bad", "once, though in two scales"
+    assert lines(status)[-1] == f"looked in {tmp_path / 'runs'}"
+    assert lines(status)[-2] == f"bad smoke seed=1 failed, {path}: ValueError: one is bad", "once, though in two scales"
 
 
 def test_ctrl_c_then_again_continues(run, fakes, monkeypatch):
@@ -235,7 +238,8 @@ def test_set_stores_beside_and_reports_alone(run, fakes, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "banan"), "there is no experiment banan; use"),
+        (("run", "bananna"), "there is no experiment bananna; did you mean banana?"),
+        (("status", "xyz"), "there is no experiment xyz; use far_from_data, banana"),
         (("run", "--scale", "big"), "'big' is not one of 'smoke', 'demo', 'paper'"),
         (("run", "--jobs", "0"), "'--jobs'"),
         (("run", "--address", "auto"), "address must be None for the engine local"),
@@ -285,10 +289,10 @@ def test_errors_of_those_that_fail_together_are_shown_once(run, fakes, monkeypat
     assert all(f"bad seed={seed} failed; {tmp_path}" in result.output for seed in (0, 1))
 
 
-def test_runs_in_lockstep_count_their_share_of_the_time(capsys, monkeypatch):
+def test_runs_in_lockstep_count_their_share_of_the_time(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     tasks = [Task(Experiment("parts"), Config(seed)) for seed in range(4)]
-    watch = progress.Watch(tasks, {})
+    watch = progress.Watch(tasks, {}, RunStore(tmp_path))
     watch.start = 0.0
     for task in tasks[:3]:
         watch.done(task, Outcome({}, {"wall_s": 90.0, "lockstep": 3}))
@@ -510,7 +514,7 @@ def test_status_shows_what_is_running(run, fakes, tmp_path):
         "good\tpaper\t0\t0\t0\t1\t0",
         "good: 1 more running, of other settings or versions",
     ]
-    here, elsewhere = lines(status)[5:]
+    here, elsewhere = lines(status)[5:-1]
     assert here.startswith("good smoke seed=0 is running since 20") and f"process {os.getpid()} of " in here
     assert "cannot be seen" not in here
     assert elsewhere.startswith("good demo seed=2 is running since 2020-01-01T00:00:00+00:00 (")
@@ -591,12 +595,20 @@ def test_numbers_of_a_selection_are_beside_those_of_all(run, grid, tmp_path, mon
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["grid-small.csv", "grid.csv"]
 
 
-def test_report_of_a_selection_leaves_the_full_one(run, fakes, tmp_path):
+def test_report_of_a_name_is_added_to_the_full_one(run, fakes, tmp_path):
     run("run", "--scale", "demo")
+    assert "report-good.html" in run("report", "good").output  # there is no full one yet
     run("report")
     full = (tmp_path / "report.html").read_text()
-    assert "report-good.html" in run("report", "good").output
+    assert "report.html and" in run("report", "good").output
     assert (tmp_path / "report.html").read_text() == full != (tmp_path / "report-good.html").read_text()
+    run("run", "good", "--scale", "smoke")
+    run("report", "good", "--scale", "smoke")
+    added = (tmp_path / "report.html").read_text()
+    assert re.findall(r'<section id="(\w+)"', added) == re.findall(r'<section id="(\w+)"', full)
+    assert len(re.findall(r'<section id="(\w+)"', full)) > 1 and "Scale</b> smoke, demo" in added
+    run("report", "good", "--set", "seed=0")
+    assert (tmp_path / "report.html").read_text() == added, "some runs of an experiment are not all of them"
 
 
 @pytest.mark.parametrize(("form", "name"), [("md", "report-good.md"), ("latex", "report-good.tex")])

@@ -20,8 +20,9 @@ from stationary.lab.experiments.far_from_data import run as far_from_data
 from stationary.lab.experiments.regression import config as regression_config
 from stationary.lab.experiments.regression import run as regression
 from stationary.lab.report.content import Section
-from stationary.lab.report.figures import save_figure
-from stationary.lab.report.render import render_html, render_latex, render_markdown
+from stationary.lab.report.latex import render_latex
+from stationary.lab.report.page import Part, render_html
+from stationary.lab.report.render import render_markdown
 
 SCALES = ("smoke", "demo", "paper")
 
@@ -37,10 +38,15 @@ def test_says_what_it_is(name):
         assert all(isinstance(config, experiment.config.Config) for config in configs)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_runs_and_reports(name, tmp_path):
+@pytest.mark.parametrize(  # GoogLeNet on a processor takes its time; test_cifar10.py has the same on small features
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "cifar10" else []) for name in EXPERIMENTS]
+)
+def test_runs_and_reports(name):
     experiment = EXPERIMENTS[name]
-    results = [(config, experiment.run.run(config, "cpu")) for config in experiment.config.configs("smoke")]
+    configs = experiment.config.configs("smoke")
+    if name == "digits":
+        configs = configs[:-1]  # one kernel of infinite width, which takes seconds
+    results = [(config, experiment.run.run(config, "cpu")) for config in configs]
     config, first = results[0]
     again = experiment.run.run(config)
     assert first.keys() == again.keys()
@@ -51,10 +57,9 @@ def test_runs_and_reports(name, tmp_path):
     section = experiment.report.report(results)
     assert isinstance(section, Section) and section.paper and section.ours
     assert section.figures.keys() == section.captions.keys() and section.tables
-    for figure_name, figure in section.figures.items():
-        png, svg = save_figure(tmp_path / figure_name, figure)
-        assert png.read_bytes().startswith(b"\x89PNG") and b"</svg>" in svg.read_bytes()
-    assert all(render([section]) for render in (lambda s: render_html(s, []), render_markdown, render_latex))
+    page = render_html({"a": Part(section)})
+    assert page.count("<svg") >= len(section.figures)
+    assert render_markdown([section]) and render_latex([section])
 
 
 # Covariance

@@ -8,10 +8,13 @@ from html.parser import HTMLParser
 import matplotlib.image
 import numpy as np
 import pytest
+from browser import Page
 from matplotlib.figure import Figure
 
-from stationary.lab.report.content import Measured, Section, Table
-from stationary.lab.report.render import render_html, render_latex, render_markdown
+from stationary.lab.report.content import Measured, Section, Table, Verdict, judged
+from stationary.lab.report.latex import render_latex
+from stationary.lab.report.page import Part, render_html
+from stationary.lab.report.render import render_markdown
 
 NASTY = (
     """<script>alert("1")</script> <img src=x onerror='a()'> & 100 % $x_1$ | #2 {a} ~ ^ \\ `b` *c* ± é ν {{ 7*7 }}"""
@@ -21,7 +24,7 @@ ENVIRONMENT = {
     "time": "2026-11-15T17:10:55+00:00",
     "commit": "432bc3a",
     "python": "3.11.7",
-    "versions": {"torch": "2.13.0", "numpy": NASTY},
+    "versions": {"stationary": "0.1.0", "torch": "2.13.0", "numpy": NASTY},
     "cpu": NASTY,
     "threads": 2,
     "gpu": None,
@@ -54,14 +57,22 @@ def sections():
         {"a": picture(COLORS[0]), NASTY: picture(COLORS[1])},
         {"a": NASTY},
     )
-    second = Section("Second", "", "ours", {"a": picture(COLORS[2])}, {"a": "caption"}, tables)
+    verdicts = (
+        Verdict("A claim", "Fig. 1", "what was found", "holds"),
+        Verdict(NASTY, NASTY, NASTY, "in part"),
+        Verdict("Third", "", "", "not decided"),
+        Verdict("Fourth", "Table 1", "A sentence that says with which numbers it was found, and how.", "does not hold"),
+    )
+    second = Section("Second", "", "ours", {"a": picture(COLORS[2])}, {"a": "caption"}, tables, verdicts=verdicts)
     return [first, second]
 
 
 @cache
 def page():
-    later = ENVIRONMENT | {"time": "2026-11-15T19:00:00+00:00", "wall_s": 120, "lockstep": 2}
-    return render_html(sections(), [ENVIRONMENT, later, ENVIRONMENT | {"gpu": "H200", "wall_s": 7200}])
+    later = ENVIRONMENT | {"time": "2026-11-16T19:00:00+00:00", "wall_s": 120, "lockstep": 2}
+    first, second = sections()
+    ran = [ENVIRONMENT, later, ENVIRONMENT | {"gpu": "H200", "wall_s": 7200}]
+    return render_html({"first": Part(first, ran, "demo"), "second": Part(second, [ENVIRONMENT], "paper")})
 
 
 class Elements(HTMLParser):
@@ -130,7 +141,7 @@ def test_what_is_better_than_the_paper_is_marked_as_such():
     published = Measured(0.5, 0.01)
     cells = [Measured(0.4, 0.01, published, better) for better in (-1, 0, 1)] + [Measured(0.49, 0.01, published, -1)]
     table = Table("caption", ("a",), tuple((cell,) for cell in cells))
-    html = render_html([Section("title", "paper", "ours", tables=(table,))], [])
+    html = render_html({"a": Part(Section("title", "paper", "ours", tables=(table,)))})
     assert html.count("<strong") == 3 and html.count('<strong class="better">') == 1
 
 
@@ -172,25 +183,77 @@ def test_what_comes_from_results_is_text():
     assert elements.text.count(flat) >= 8, "title, contents, paper, ours, captions, table, provenance"
     assert "second paragraph" in elements.text
     assert sum(tag == "svg" for tag, _ in elements.found) == 3
-    assert sum(tag == "table" for tag, _ in elements.found) == 2
+    assert sum(tag == "table" for tag, _ in elements.found) == 3
 
 
 def test_same_input_same_page():
+    def made(sections):
+        return render_html({"a": Part(sections[0], [ENVIRONMENT]), "b": Part(sections[1])})
+
     same = sections()
-    assert (
-        render_html(same, [ENVIRONMENT]) == render_html(same, [ENVIRONMENT]) == render_html(sections(), [ENVIRONMENT])
-    )
+    assert made(same) == made(same) == made(sections())
 
 
 def test_runs_of_one_environment_are_one_entry():
     lists = re.findall(r"<dl>(.*?)</dl>", page(), flags=re.DOTALL)
     facts = [dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text)) for text in lists]
-    assert [fact["Runs"] for fact in facts] == ["2", "1"]
-    assert facts[0]["Finished"] == "2026-11-15T17:10:55+00:00 to 2026-11-15T19:00:00+00:00"
-    assert [fact["Wall time"] for fact in facts] == ["62.5 s", "2 h"]
+    assert [fact["Runs"] for fact in facts] == ["2", "1", "1"]
+    assert facts[0]["Finished"] == "2026-11-15T17:10:55+00:00 to 2026-11-16T19:00:00+00:00"
+    assert [fact["Wall time"] for fact in facts] == ["62.5 s", "2 h", "2.5 s"]
     assert "GPU" not in facts[0] and facts[1]["GPU"] == "H200"
     assert "torch 2.13.0" in facts[0]["Versions"]
-    assert "No stored runs" in render_html([], [])
+    assert "No stored runs" in render_html({}) and "No stored runs" in render_html({"a": Part(Section("t", "", ""))})
+
+
+# Verdicts, and what is said on top
+
+
+def test_a_claim_holds_if_all_its_parts_do():
+    assert judged([True, np.True_]) == "holds" and judged([True, False]) == "in part"
+    assert judged(iter([False, np.False_])) == judged([True, False, False]) == "does not hold"
+    assert judged([]) == "not decided"
+
+
+def test_every_verdict_has_a_word_beside_its_colour():
+    html = page()
+    [table] = re.findall(r'<table class="verdicts">(.*?)</table>', html, flags=re.DOTALL)
+    cells = [re.findall(r"<td.*?>(.*?)</td>", row, flags=re.DOTALL) for row in table.split("<tr>")[2:]]
+    assert len(cells) == 4 and all('<a href="#second">' in row[0] for row in cells)
+    words = [re.sub(r"<.*?>", "", row[-1]) for row in cells]
+    assert words == ["✓ holds", "◐ in part", "? not decided", "✗ does not hold"]
+    assert re.findall(r'<td class="(\w+)"', table) == ["green", "amber", "amber", "red"]
+    assert html.index('class="verdicts"') < html.index("<h2>" + "Second")
+    assert 'class="verdicts"' not in render_html({"a": Part(sections()[0])})
+
+
+def test_the_line_on_top_has_scale_date_machine_and_version():
+    [line] = re.findall(r'<p class="facts">(.*?)</p>', page(), flags=re.DOTALL)
+    text = " ".join(re.sub("<.*?>", " ", line).split())
+    assert text.startswith("Scale demo, paper Computed 2026-11-15 to 2026-11-16 Machine ")
+    assert "H200" in text and text.endswith("Version stationary 0.1.0 (432bc3a)")
+
+
+def test_symbols_have_plain_words_beside_them():
+    html = page()
+    words = re.findall(r'<dl class="words".*?>(.*?)</dl>', html, flags=re.DOTALL)
+    assert "negative log predictive density" in words[-1] and "units of the paper’s standard deviation" in words[-1]
+    assert "AUROC" not in "".join(words)  # nobody asked
+
+
+# More sections later
+
+
+def test_a_page_gets_more_sections_and_keeps_the_others():
+    first, second = sections()
+    whole = render_html({"first": Part(first, [ENVIRONMENT], "demo"), "second": Part(second, [ENVIRONMENT], "demo")})
+    alone = render_html({"first": Part(first, [ENVIRONMENT], "demo")})
+    assert render_html({"second": Part(second, [ENVIRONMENT], "demo")}, onto=alone) == whole
+    changed = Section("Other", "", "ours", verdicts=(Verdict("c", "w", "f", "holds"),))
+    again = render_html({"first": Part(changed, [ENVIRONMENT], "paper")}, onto=whole)
+    assert "second paragraph" in whole and "second paragraph" not in again
+    assert ">Second</h2>" in again and "Scale</b> paper, demo" in again
+    assert again.count("<section id=") == 3 and again.count('<td><a href="#first">') == 1
+    assert render_html({"first": Part(first, [ENVIRONMENT], "demo")}, onto="no page of ours") == alone
 
 
 # Markdown and LaTeX
@@ -206,11 +269,11 @@ def test_markdown_has_whole_rows():
 
 def test_latex_has_whole_rows():
     text = render_latex(sections())
-    assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 2
+    assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 3  # one is continued
     assert "\\multicolumn{3}{c}{NLPD}" in text and "0.431 $\\pm$ 0.007 & 0.450 $\\pm$ 0.008 & \\textbf{$-$2.4}" in text
     body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     rows = [line for line in body.splitlines() if line.endswith("\\\\")]
-    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [2, 4, 4, 4, 4, 1, 1]
+    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [1, 1, 1, 1, 1, 3, 3, 3, 3, 1, 1]
     plain = re.sub(r"\\[&%$#_{}\\]", "", body)
     assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
     assert not re.search(r"[%#_^~]", plain.replace("$^2$", ""))
@@ -253,7 +316,23 @@ def test_page_renders(scheme, background, width, tmp_path):
     pixels = matplotlib.image.imread(screenshot)[..., :3]
     assert pixels.shape[1] == width
     assert pixels[-1, 0, 0] * 255 == pytest.approx(background, abs=1)
-    dimmed = 1 if scheme == "light" else 0.9  # figures stay on a light card
+    lighter = 1 if scheme == "light" else 1.3
     for color in COLORS:
-        wanted = [dimmed * int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        wanted = [min(1, lighter * int(color[i : i + 2], 16) / 255) for i in (1, 3, 5)]
         assert (abs(pixels - wanted).max(-1) < 0.03).sum() > 500, f"the figure in {color} is missing"
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("width", [1400, 400])
+def test_page_does_not_scroll_sideways(tmp_path, width):
+    path = tmp_path / "report.html"
+    path.write_text(page(), encoding="utf-8")
+    browser = Page(tmp_path / "profile")
+    try:
+        browser.resize(width, 800)
+        browser.open(path.as_uri())
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        drawing = "document.querySelector('.drawing')"
+        assert browser.evaluate(f"{drawing}.scrollWidth > {drawing}.clientWidth") == (width == 400), "the figure does"
+    finally:
+        browser.close()

@@ -10,6 +10,7 @@ from stationary.theory.isotropic import gram
 
 ELEMENTS = {"cpu": 2**22, "cuda": 2**25}  # features that are computed at a time: a GPU wants few large launches
 MEMORY = 2**31  # bytes that features may take on a CPU
+BLOCKS = 4  # of rows in a symmetric product
 JITTERS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
 
 
@@ -111,6 +112,22 @@ class Passes:
 def unseen(phi: Tensor) -> Tensor:
     """(n,) 1 - |phi|^2, at least 0."""
     return (1 - phi.square().sum(-1)).clamp(min=0)
+
+
+def outer(phi: Tensor, weight: Tensor) -> Tensor:
+    """(M, M) the lower triangle of sum_i w_i phi_i phi_i^T; what is above it has no meaning.
+
+    A CPU computes blocks of rows up to the diagonal, five eighths of the whole; a GPU is faster in one go.
+    """
+    weighted = weight[:, None] * phi
+    if phi.device.type != "cpu":
+        return weighted.mT @ phi
+    size = phi.shape[1]
+    product, step = phi.new_zeros(size, size), -(-size // BLOCKS)
+    for start in range(0, size, step):
+        end = min(start + step, size)
+        torch.mm(weighted[:, start:end].mT, phi[:, :end], out=product[start:end, :end])
+    return product
 
 
 def moments(

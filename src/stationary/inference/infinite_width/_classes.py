@@ -11,20 +11,22 @@ Labels that may hold at the same time have sigmoids instead, and each has the ex
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes
+from stationary.inference.infinite_width._basis import Passes, outer, unseen
 from stationary.inference.infinite_width._sums import Total
 
 TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
 ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with the gradient
+REUSE = {"cpu": 5, "cuda": 0}  # conjugate gradients that take as long as a new factorisation of H, by the device
 LARGEST = 2**14  # unknowns up to which the whole curvature is factorised, in 2 GiB
 SLOWER = {"cpu": 4, "cuda": 40}  # as an operation of a matrix product is one of conjugate gradients, by the device
 
@@ -118,9 +120,18 @@ class _Sigmoid:
         return z.sigmoid() * (-z).sigmoid()
 
 
-def solve(task: Task, start: Tensor | None = None, tolerance: float = TOLERANCE) -> Solution:
-    """The posterior of W; the same from every start, up to the tolerance."""
-    problem = _Problem(task)
+def solve(
+    task: Task, start: Tensor | None = None, tolerance: float = TOLERANCE, nearby: Tensor | None = None
+) -> Solution:
+    """The posterior of W; the same from every start, up to the tolerance.
+
+    Args:
+        task: the rows and the prior.
+        start: (M, c) where to begin; None is 0.
+        tolerance: of the gradient's norm, relative to that at W = 0 where that is above 1.
+        nearby: (c, M, M) the Cholesky factors of each class's own curvature close to the start, where they are at hand.
+    """
+    problem = _Problem(task, nearby)
     mean = task.offset.new_zeros(task.passes.basis.size, len(task.offset)) if start is None else start
     loss, gradient = problem.at(mean)
     goal = tolerance * max(1.0, float(gradient.norm()) if start is None else problem.scale())
@@ -153,8 +164,9 @@ def solve(task: Task, start: Tensor | None = None, tolerance: float = TOLERANCE)
 class _Problem:
     """The sum to be minimised, its slope and its curvature, each by one pass over the rows."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    def __init__(self, task: Task, nearby: Tensor | None = None) -> None:
+        self.task, self.nearby = task, nearby
+        self.root: Tensor | None = None  # of a curvature that is not far
         self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
         self.shrink = (1 + math.pi / 8 * task.variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
         self._scale: float | None = None
@@ -183,15 +195,22 @@ class _Problem:
 
     def roots(self, mean: Tensor) -> Tensor:
         """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""
-        task, (size, c) = self.task, mean.shape
-        outer = mean.new_zeros(c if task.several else 1, size, size)
+        return self._factorized(mean, self.likelihood.bound)
+
+    def own_roots(self, mean: Tensor) -> Tensor:
+        """The Cholesky factors (c, M, M) of the curvature in the outputs of each class alone."""
+        return self._factorized(mean, lambda z: z.softmax(-1) * (1 - z.softmax(-1)))
+
+    def _factorized(self, mean: Tensor, curvature: Callable[[Tensor], Tensor]) -> Tensor:
+        """The Cholesky factors (k, M, M) of the sum over rows, of curvatures (n, k) that are a function of outputs."""
+        task, size = self.task, len(mean)
+        sums: list[Tensor] = []
         for rows, phi in task.passes:
-            scale = task.weight[rows, None] * self.shrink[rows].square()
-            for each, share in zip(
-                outer, (scale * self.likelihood.bound(self.outputs(rows, phi, mean))).mT, strict=True
-            ):
-                each += phi.mT @ (share[:, None] * phi)
-        return torch.linalg.cholesky(task.total(outer) + _eye(size, mean) / task.variance)
+            shares = task.weight[rows, None] * self.shrink[rows].square() * curvature(self.outputs(rows, phi, mean))
+            parts = [outer(phi, share) for share in shares.mT]
+            sums = [a.add_(b) for a, b in zip(sums, parts, strict=True)] if sums else parts
+        both = torch.stack(sums)
+        return torch.linalg.cholesky(task.total(both) + _eye(size, mean) / task.variance)
 
     def times_curvature(self, outputs: list[Tensor], direction: Tensor) -> Tensor:
         product = torch.zeros_like(direction)
@@ -212,23 +231,38 @@ class _Problem:
         outputs = [self.outputs(rows, phi, mean) for rows, phi in self.task.passes]
         if self.exact:
             return self._exact_direction(outputs, gradient)
-        [root] = self.roots(mean)
+        if self.nearby is None and self.root is None:
+            [self.root] = self.roots(mean)
         solution, residual = torch.zeros_like(gradient), -gradient
-        step = preconditioned = torch.cholesky_solve(residual, root)
+        step = preconditioned = self._nearly_solved(residual)
         product = (residual * preconditioned).sum()
         first = product
-        for _ in range(self.patience):
+        for taken in range(self.patience):
             curved = self.times_curvature(outputs, step)
             length = product / (step * curved).sum()
             solution = solution + length * step
             residual = residual - length * curved
-            preconditioned = torch.cholesky_solve(residual, root)
+            preconditioned = self._nearly_solved(residual)
             product, before = (residual * preconditioned).sum(), product
             if float(product) <= accuracy**2 * float(first):
+                if taken >= REUSE.get(gradient.device.type, REUSE["cpu"]):
+                    self.root = None
                 return solution
             step = preconditioned + product / before * step
         self.exact = gradient.numel() <= LARGEST
         return self._exact_direction(outputs, gradient) if self.exact else solution
+
+    def _nearly_solved(self, residual: Tensor) -> Tensor:
+        """curvature^-1 residual (M, c), roughly.
+
+        By the bound, or by the curvature of each class alone, among changes that do not change all outputs alike.
+        """
+        if self.nearby is None:
+            assert self.root is not None
+            return torch.cholesky_solve(residual, self.root)
+        alike = residual.mean(1, keepdim=True)
+        solved = torch.cholesky_solve((residual - alike).mT[..., None], self.nearby)[..., 0].mT
+        return solved - solved.mean(1, keepdim=True) + self.task.variance * alike
 
     @cached_property
     def patience(self) -> int:
@@ -255,10 +289,10 @@ class _Problem:
             within = (within - mean[:, :, None] * mean[:, None]) * scale[:, None, None]
             for a in range(c - 1):
                 for b in range(a + 1):
-                    curvature[a, :, b] += phi.mT @ (within[:, a, b, None] * phi)
+                    curvature[a, :, b] += outer(phi, within[:, a, b])
         for a in range(c - 1):
             for b in range(a):
-                curvature[b, :, a] = curvature[a, :, b].mT
+                curvature[a, :, b] = curvature[a, :, b].tril() + curvature[a, :, b].tril(-1).mT
         matrix = self.task.total(curvature).view((c - 1) * size, -1)
         matrix.diagonal().add_(1 / self.task.variance)
         direction = torch.cholesky_solve(((gradient - alike) @ basis).mT.reshape(-1, 1), torch.linalg.cholesky(matrix))
@@ -278,3 +312,54 @@ def log_evidence(task: Task, solution: Solution) -> float:
     log_det = 2 * solution.root.diagonal(dim1=-2, dim2=-1).log().sum()
     copies = len(task.offset) if task.several else directions
     return -solution.loss - 0.5 * (directions * float(log_det) + copies * size * math.log(task.variance))
+
+
+class LeftOut(NamedTuple):
+    """The outputs at rows, each as if it had not been learnt from.
+
+    Args:
+        mean: (k, c) their mean, without the prior mean.
+        variance: (k, 1), or (k, c) for several labels, their variance.
+        roots: (c, M, M) the Cholesky factors of the curvature of each class alone; None where that is not needed.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    roots: Tensor | None
+
+
+def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
+    """The outputs at some rows, each as if it had not been learnt from.
+
+    Without row i the minimum is, to first order, where the other rows' curvature leaves it:
+
+        phi^T W + R a (p - e_y),    R = q / (1 - h q),    q = phi^T H^-1 phi,
+
+    with h its share of the curvature H, and R is the variance there. For more than two classes the H of each class has
+    the curvature p (1 - p) of its own output, since the bound for all of them would leave too little to change.
+
+    Args:
+        task: the rows that were learnt from.
+        solution: the posterior.
+        some: (k,) indices of the rows.
+    """
+    problem = _Problem(task)
+    phi = task.passes.basis(task.passes.places(some))
+    shrink, weight = problem.shrink[some], task.weight[some, None]
+    mean = phi @ solution.mean
+    z, y = task.offset + shrink * mean, task.targets[some]
+    slope, scale = weight * shrink * problem.likelihood.slope(z, y), weight * shrink.square()
+
+    def without(root: Tensor, h: Tensor) -> Tensor:
+        q = torch.linalg.solve_triangular(root, phi.mT, upper=False).square().sum(0)
+        return q / (1 - h * q).clamp(min=1e-3)
+
+    own = scale * problem.likelihood.bound(z)
+    roots = solution.root if task.several else solution.root[None]
+    variance = torch.stack([without(root, h) for root, h in zip(roots, own.mT, strict=True)], -1)
+    change, own_roots = variance, None
+    if not task.several and len(task.offset) > 2:
+        own_roots, p = problem.own_roots(solution.mean), z.softmax(-1)
+        shares = (scale * p * (1 - p)).mT
+        change = torch.stack([without(root, h) for root, h in zip(own_roots, shares, strict=True)], -1)
+    return LeftOut(mean + change * slope, variance + task.variance * unseen(phi)[:, None], own_roots)

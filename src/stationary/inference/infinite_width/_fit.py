@@ -62,6 +62,8 @@ class Fit:
         if len(inducing) <= method.n_inducing:
             inducing = inducing.unique(dim=0) if len(inducing) < 4000 else inducing
         held = None if self.held is None else self._used(self.held)
+        self.start: Tensor | None = None
+        self.nearby: Tensor | None = None
         numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs))
         basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
         return InfiniteWidthPosterior.fitted(
@@ -76,6 +78,8 @@ class Fit:
             rows,
             None if held is None else held.marks,
             self.total,
+            self.start,
+            self.nearby,
         )
 
     def _width(self) -> int | None:
@@ -157,6 +161,8 @@ class Fit:
         sample = _search.Sample(method.kernel, few, u, some.y, some.weight, offset, validation)
         fixed = method.lengthscale, method.variance, method.temperature
         found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.trunk, verbose=say)
+        if len(found.mean) == len(inducing):
+            self.start, self.nearby = found.mean, found.roots
         numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
         if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
             basis = Basis.of(method.kernel, numbers.lengthscale, inducing)

@@ -15,12 +15,12 @@ from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._sums import alone
 
 VARIANCE = 10.0  # where the search for the variance starts
-STEPS = (1.0, 0.5)  # of the search, in powers of 2 for the length-scale and of 10 for the variance
-REACH = 6.0, 3.0  # farthest that it goes from the start, in the same powers
+REACH = 6.0, 3.0  # farthest that it goes from the start, in powers of 2 for the length-scale and of 10 for the variance
 ROUGH = 1e-3  # tolerance of a fit within the search
 COLDEST, HOTTEST = 0.01, 1.0  # temperatures
 PAIRS = 1000  # rows between which distances are measured
-FOLDS = 5
+LEFT_OUT = 2000  # rows, at most, each of which is predicted without itself
+SMALL_ROWS, SMALL_INDUCING = 1000, 500
 INDUCING = 1000  # at most, as many as the fit has by default: with fewer, more is unseen, and other numbers are best
 COLUMN_INDUCING, COLUMN_ROWS = 250, 2000  # at most, for the columns
 
@@ -54,6 +54,8 @@ class Found:
     variance: float
     temperature: float
     loss: float
+    mean: Tensor
+    roots: Tensor | None
 
 
 def search(
@@ -80,44 +82,64 @@ def search(
             come from the NLPD of five folds of the rows, at the length-scale that the evidence has chosen.
         verbose: function that takes a line of text for each step.
     """
-    start = typical_distance(sample.u)
+    start, by_rows = typical_distance(sample.u), sample.validation is None and cross_validate
     if lengthscale is not None:
         start = torch.as_tensor(lengthscale).to(sample.u)
     elif per_column and sample.u.shape[1] > 1:
         start = _by_regression(sample, start, verbose)
-    tries = _Tries(sample, start, variance, temperature, verbose)
-    place = (0.0, 0.0)
-    ways = [(1, 0), (-1, 0)] * (lengthscale is None) + [(0, 1), (0, -1)] * (variance is None)
-    place = _descend(place, ways, STEPS, lambda at: tries(*at, _judged).loss)
-    if sample.validation is None and cross_validate and temperature is None:
-        place = _descend(place, ways[-2:] * (variance is None), STEPS[:1], lambda at: tries(*at, _in_folds).loss)
-        return tries(*place, _in_folds)
-    return tries(*place, _judged)
+    tries = _Tries(_smaller(sample) if by_rows else sample, start, variance, temperature, verbose)
+    ways = [(1.0, 0.0), (0.0, 0.5)][lengthscale is not None : 1 + (variance is None)]
+    judged = lambda at: tries(*at, _judged).loss
+    place = _descend((0.0, 0.0), ways, judged)
+    if by_rows and temperature is None:
+        without = lambda at: tries(*at, _left_out).loss
+        place = _vertex(place, [way for way in ways if way[0]], judged)
+        ways = [way for way in ways if way[1]]
+        place = _vertex(_descend(place, ways, without), ways, without)
+        return _Tries(sample, start, variance, temperature, verbose)(*place, _left_out)
+    return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
+
+
+def _smaller(sample: Sample) -> Sample:
+    """Some of the rows, and some of these as inducing inputs."""
+    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:SMALL_ROWS].to(sample.u.device)
+    if len(sample.u) <= SMALL_ROWS and len(sample.inducing) <= SMALL_INDUCING:
+        return sample
+    inducing = sample.u[some[:SMALL_INDUCING]].unique(dim=0)
+    return replace(sample, inducing=inducing, u=sample.u[some], y=sample.y[some], weight=sample.weight[some])
 
 
 Place: TypeAlias = tuple[float, float]
-Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None], tuple[float, float]]
+Judged: TypeAlias = tuple[float, float, Tensor | None]  # temperature, loss, and the curvatures of the classes
+Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None], Judged]
 
 
-def _descend(
-    place: Place, ways: list[tuple[int, int]], steps: Sequence[float], loss: Callable[[Place], float]
-) -> Place:
-    """The place that no step in one of the ways improves, with ever smaller steps."""
-    for step in steps:
-        moved = bool(ways)
-        while moved:
-            moved = False
-            for di, dj in ways:
-                while True:
-                    new = place[0] + step * di, place[1] + step / 2 * dj
-                    if (
-                        abs(new[0]) > REACH[0]
-                        or abs(new[1]) > REACH[1]
-                        or loss(new) >= loss(place) - 1e-6 * abs(loss(place))
-                    ):
-                        break
-                    place, moved = new, True
+def _descend(place: Place, ways: Sequence[Place], loss: Callable[[Place], float]) -> Place:
+    """The place that no step forth or back in one of the ways improves."""
+    steps = [(sign * di, sign * dj) for di, dj in ways for sign in (1, -1)]
+    moved = bool(steps)
+    while moved:
+        moved = False
+        for di, dj in steps:
+            while _within(new := (place[0] + di, place[1] + dj)) and loss(new) < loss(place) - 1e-6 * abs(loss(place)):
+                place, moved = new, True
     return place
+
+
+def _vertex(place: Place, ways: Sequence[Place], loss: Callable[[Place], float]) -> Place:
+    """The lowest point of the parabola through a place, where ``_descend`` has ended, and its neighbours, each way."""
+    i, j = place
+    for di, dj in ways:
+        before, after = (place[0] - di, place[1] - dj), (place[0] + di, place[1] + dj)
+        if _within(before) and _within(after):
+            slope, curvature = (loss(after) - loss(before)) / 2, loss(after) - 2 * loss(place) + loss(before)
+            share = min(0.5, max(-0.5, -slope / curvature)) if curvature > 0 else 0.0
+            i, j = i + share * di, j + share * dj
+    return i, j
+
+
+def _within(place: Place) -> bool:
+    return abs(place[0]) <= REACH[0] and abs(place[1]) <= REACH[1]
 
 
 class _Tries:
@@ -135,6 +157,7 @@ class _Tries:
         self.verbose = verbose
         self.found: dict[tuple[float, float, Judge], Found] = {}
         self.passes: dict[float, tuple[Passes, Tensor | None]] = {}  # and where the next solution starts
+        self.last: tuple[Basis, Tensor] | None = None  # the last solution
 
     def __call__(self, i: float, j: float, judge: Judge) -> Found:
         if (i, j, judge) not in self.found:
@@ -146,11 +169,15 @@ class _Tries:
                 basis = Basis.of(sample.kernel, scale, sample.inducing)
                 self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
             passes, warm = self.passes[i]
+            if warm is None and self.last is not None:  # the same outputs at the inducing inputs
+                warm = torch.linalg.solve_triangular(
+                    passes.basis.factor, self.last[0].factor @ self.last[1], upper=False
+                )
             task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone)
             solution = _classes.solve(task, warm, ROUGH)
-            self.passes[i] = passes, solution.mean
-            temperature, loss = judge(sample, task, solution, self.temperature)
-            self.found[i, j, judge] = Found(scale, variance, temperature, loss)
+            self.passes[i], self.last = (passes, solution.mean), (passes.basis, solution.mean)
+            temperature, loss, roots = judge(sample, task, solution, self.temperature)
+            self.found[i, j, judge] = Found(scale, variance, temperature, loss, solution.mean, roots)
             self.verbose(
                 f"length-scale {_typical(scale):.4g}, variance {variance:.4g}, temperature {temperature:.3g}: "
                 f"{self._name(judge)} {loss:.5f}"
@@ -158,8 +185,8 @@ class _Tries:
         return self.found[i, j, judge]
 
     def _name(self, judge: Judge) -> str:
-        if judge is _in_folds:
-            return "NLPD in folds"
+        if judge is _left_out:
+            return "NLPD of rows left out"
         return "-evidence per row" if self.sample.validation is None else "NLPD"
 
 
@@ -176,32 +203,21 @@ def typical_distance(u: Tensor) -> Tensor:
     return distances.median()
 
 
-def _judged(
-    sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
-) -> tuple[float, float]:
+def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
-        return 1.0 if temperature is None else temperature, loss
+        return 1.0 if temperature is None else temperature, loss, None
     u, y = sample.validation
-    return _best(
-        *moments(task.passes.basis, solution.mean, solution.root, u, task.variance), sample.offset, y, None, temperature
-    )
+    outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.variance)
+    return *_best(*outputs, sample.offset, y, None, temperature), None
 
 
-def _in_folds(
-    sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None
-) -> tuple[float, float]:
-    """The temperature, and the NLPD of the rows, each predicted by a fit without its fold."""
-    fold = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0)) % FOLDS
-    parts = []
-    for k in range(FOLDS):
-        out = (fold == k).to(sample.u.device)
-        without = _classes.solve(replace(task, weight=sample.weight * ~out), solution.mean, ROUGH)
-        mean, variance = moments(task.passes.basis, without.mean, without.root, sample.u[out], task.variance)
-        parts.append((mean, variance, sample.y[out], sample.weight[out]))
-    mean, variance, y, weight = (torch.cat(each) for each in zip(*parts, strict=True))
-    return _best(mean, variance, sample.offset, y, weight, temperature)
+def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
+    """The temperature, and the NLPD of rows, each predicted without itself."""
+    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:LEFT_OUT].to(sample.u.device)
+    mean, variance, roots = _classes.left_out(task, solution, some)
+    return *_best(mean, variance, sample.offset, sample.y[some], sample.weight[some], temperature), roots
 
 
 def _best(
@@ -237,9 +253,10 @@ def _by_regression(sample: Sample, start: Tensor, verbose: Callable[[str], objec
     y = y - (sample.weight @ y) / sample.weight.sum()
     y = y[:, (y != 0).any(0)]
     begin = start.expand(sample.u.shape[1]).clone()
-    rows = tuple(part[:COLUMN_ROWS] for part in (sample.u, y, sample.weight))
-    few = sample.inducing[:: -(-len(sample.inducing) // COLUMN_INDUCING)]
-    found = _values.choose(sample.kernel, few, rows, None, begin, shared=True, verbose=verbose)  # type: ignore[arg-type]
+    some = torch.randperm(len(sample.u), generator=torch.Generator().manual_seed(0))[:COLUMN_ROWS].to(sample.u.device)
+    rows = sample.u[some], y[some], sample.weight[some]
+    few = rows[0][:COLUMN_INDUCING].unique(dim=0) if COLUMN_INDUCING and len(some) > 2 * COLUMN_INDUCING else None
+    found = _values.choose(sample.kernel, few, rows, None, begin, shared=True, verbose=verbose)
     return found.lengthscale
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
+from stationary.nn.inputs import tensor_of
 from stationary.nn.restored_prior import is_head
-from stationary.nn.running import Inputs, call, device_of, evaluating
+from stationary.nn.running import Inputs, call, evaluating
 from stationary.training import Data
 from stationary.training.data import labelled, marks_of
 
@@ -173,9 +174,9 @@ def collect(
         store: path of a file that holds the features, memory-mapped; None keeps them in memory.
         marked: whether to note by which numbers the input rows are known again.
     """
-    device, parts, targets, marks = device_of(network), _Parts(store), list[Tensor](), list[Tensor]()
+    parts, targets, marks = _Parts(store), list[Tensor](), list[Tensor]()
     with evaluating(network):
-        for x, y in labelled(data, batch_size, device, name):
+        for x, y in labelled(data, batch_size, network, name):
             place = find_place(network, x, features) if place is None else place
             z = read(network, place, x)
             finite = z.isfinite().all(-1)
@@ -191,7 +192,7 @@ def collect(
                 marks.append(marks_of(x))
     assert place is not None
     y = torch.cat(targets).to(parts.device)
-    weight = torch.ones(len(y)) if sample_weight is None else sample_weight
+    weight = torch.ones(len(y)) if sample_weight is None else tensor_of(sample_weight, "sample_weight")
     if weight.shape != (len(y),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         raise ValueError(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"

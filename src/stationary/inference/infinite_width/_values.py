@@ -15,19 +15,28 @@ validation rows. The collapsed bound of Titsias (2009) takes many rows, and what
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes, unseen
+from stationary.inference.infinite_width._basis import Passes, outer, unseen
 from stationary.inference.infinite_width._sums import Total
 from stationary.theory.isotropic import gram
 
+Array: TypeAlias = NDArray[np.float64]
+
 RATIO = 1.0  # prior standard deviation of the logarithm of a column's length-scale, around the typical distance
-EVALUATIONS = 80  # of the bound and its slope, at most
+EVALUATIONS = 80  # of the loss and its slope, at most
+TOLERANCE = 1e-5  # of the loss, a mean over rows, relative; of its slope
+REFINE = 40  # the same of all rows, from where few of them have led
+FEW = 300  # rows whose evidence is looked at first
+ELSEWHERE = 0.5  # difference of the logarithm of a number between two ends of the search that are not the same
 ROUNDING = 1e-7  # share of the variance below which what a row leaves unseen is rounding
 QUIETEST = 1e-6  # smallest noise variance, relative to the variance of the targets
 
@@ -57,13 +66,12 @@ def solve(passes: Passes, y: Tensor, weight: Tensor, variance: Tensor, noise: Te
         total: sum over the machines.
     """
     size, m = passes.basis.size, y.shape[1]
-    outer, products = y.new_zeros(m, size, size), y.new_zeros(m, size, 1)
+    sums, products = y.new_zeros(m, size, size), y.new_zeros(m, size, 1)
     for rows, phi in passes:
         for k, share in enumerate(_shares(phi, weight[rows], variance, noise.expand_as(y)[rows])):
-            weighted = share[:, None] * phi
-            outer[k] += weighted.mT @ phi
-            products[k] += weighted.mT @ y[rows, k : k + 1]
-    root = torch.linalg.cholesky(total(outer) + torch.eye(size).to(y) / variance[:, None, None])
+            sums[k] += outer(phi, share)
+            products[k] += phi.mT @ (share * y[rows, k])[:, None]
+    root = torch.linalg.cholesky(total(sums) + torch.eye(size).to(y) / variance[:, None, None])
     return Values(torch.cholesky_solve(total(products), root)[..., 0].mT, root)
 
 
@@ -82,24 +90,67 @@ class Chosen:
     noise: Tensor
 
 
-def collapsed_bound(phi: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """The sum over outputs of the bound on the log evidence; differentiable.
+def collapsed_bound(inner: Tensor, cross: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """The sum over outputs of the bound on the log evidence; differentiable, once, in the kernels and variances.
 
     Args:
-        phi: (n, M) features.
+        inner: (M, M) the kernel of unit variance between the inducing inputs.
+        cross: (M, n) the same between the inducing inputs and the rows.
         y: (n, m) targets, whose prior mean is 0.
         weight: (n,) weights of the rows: a row of weight 2 counts as two.
-        variance, noise: (m,) prior variances and noise variances.
+        variance, noise: (m,) prior variances and noise variances; one for several outputs is that of all.
     """
-    weighted = weight[:, None] * phi
-    outer, products = weighted.mT @ phi, weighted.mT @ y
-    eye = torch.eye(phi.shape[1]).to(phi)
-    root = torch.linalg.cholesky(eye + (variance / noise)[:, None, None] * outer)
-    inner = torch.linalg.solve_triangular(root, products.mT[..., None], upper=False)[..., 0]
-    log_det = weight.sum() * noise.log() + 2 * root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    fit = (weight @ y.square() - variance / noise * inner.square().sum(-1)) / noise
-    lost = weight @ (1 - phi.square().sum(-1)) * variance / noise
-    return -0.5 * (weight.sum() * math.log(2 * math.pi) + log_det + fit + lost).sum()
+    columns = y.shape[1] // len(variance)
+    pairs = zip(y.split(columns, 1), variance, noise, strict=True)
+    return torch.stack([_Bound.apply(inner, cross, some, weight, s2, n) for some, s2, n in pairs]).sum()
+
+
+class _Bound(torch.autograd.Function):
+    """The collapsed bound of outputs Y (n, m) that share their variances, with its slope in closed form.
+
+    With A = L L^T the kernel between inducing inputs, phi = L^-1 B, t = s^2 / noise and D the weights,
+
+        S = phi D phi^T,    P = I + t S,    b = phi D Y,    c = P^-1 b,
+        -2 bound = m (sum log(2 pi noise) + log det P + t tr(D - S)) + (tr Y^T D Y - t tr b^T c) / noise,
+
+    and it depends on A and B through B^T A^-1 B alone, so that its slope in A is - L^-T (slope in phi) phi^T L^-1 / 2.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, inner: Tensor, cross: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor
+    ) -> Tensor:
+        factor = torch.linalg.cholesky(inner)
+        phi = torch.linalg.solve_triangular(factor, cross, upper=False)
+        t, m = variance / noise, y.shape[1]
+        lower = outer(phi.mT, weight)
+        sums = lower.tril() + lower.tril(-1).mT
+        root = torch.linalg.cholesky(torch.eye(len(phi)).to(phi) + t * sums)
+        products = phi @ (weight[:, None] * y)
+        solved = torch.cholesky_solve(products, root)
+        fit = weight @ y.square().sum(1) - t * (products * solved).sum()
+        lost = weight.sum() - sums.trace()
+        log_det = weight.sum() * (2 * math.pi * noise).log() + 2 * root.diagonal().log().sum()
+        ctx.save_for_backward(factor, phi, y, weight, noise, t, sums, root, products, solved, fit, lost)
+        return -0.5 * (m * (log_det + t * lost) + fit / noise)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        factor, phi, y, weight, noise, t, sums, root, products, solved, fit, lost = ctx.saved_tensors
+        m, inverse = y.shape[1], torch.cholesky_inverse(root)
+        in_sums = -0.5 * t * (m * inverse + t / noise * solved @ solved.mT)
+        in_sums.diagonal().add_(0.5 * m * t)
+        in_products = t / noise * solved
+        in_phi = torch.addmm(in_products @ (weight[:, None] * y).mT, in_sums, phi * weight, alpha=2)
+        in_cross = torch.linalg.solve_triangular(factor.mT, in_phi, upper=True)
+        both = 2 * in_sums @ sums + in_products @ products.mT  # (slope in phi) phi^T
+        half = torch.linalg.solve_triangular(factor.mT, both, upper=True)
+        in_inner = -0.5 * torch.linalg.solve_triangular(factor, half, upper=False, left=False)
+        curved = (inverse * sums).sum() * m + t / noise * (solved * (sums @ solved)).sum()
+        in_t = -0.5 * (curved - (products * solved).sum() / noise + m * lost)
+        in_noise = -0.5 * (m * weight.sum() / noise - fit / noise.square()) - in_t * t / noise
+        return grad * in_inner, grad * in_cross, None, None, grad * in_t / noise, grad * in_noise
 
 
 def log_evidence(similarity: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
@@ -107,16 +158,34 @@ def log_evidence(similarity: Tensor, y: Tensor, weight: Tensor, variance: Tensor
 
     Args:
         similarity: (n, n) the kernel of unit variance between the rows.
-        y, weight, variance: as for ``collapsed_bound``; a row of weight 2 has half the noise.
+        y, weight, variance: as for ``collapsed_bound``; a row of weight 2 has half the noise. One variance for several
+            outputs is that of all.
         noise: (m,) noise variances, or (n, m) one for each row.
     """
-    outputs = []
-    for of_output, s2, n in zip(y.mT, variance, noise.mT if noise.ndim == 2 else noise, strict=True):
-        root = torch.linalg.cholesky(s2 * similarity + torch.diag(n / weight))
-        inner = torch.linalg.solve_triangular(root, of_output[:, None], upper=False)
-        log_det = 2 * root.diagonal().log().sum() + ((weight - 1) * n.log() + weight.log()).sum()
-        outputs.append(inner.square().sum() + log_det + weight.sum() * math.log(2 * math.pi))
-    return -0.5 * torch.stack(outputs).sum()
+    columns = y.shape[1] // len(variance)
+    terms = []
+    for some, s2, n in zip(y.split(columns, 1), variance, noise.mT if noise.ndim == 2 else noise, strict=True):
+        log_det = ((weight - 1) * n.log() + weight.log()).sum() + weight.sum() * math.log(2 * math.pi)
+        terms.append(_Surprise.apply(s2 * similarity + torch.diag(n / weight), some) + columns * log_det)
+    return -0.5 * torch.stack(terms).sum()
+
+
+class _Surprise(torch.autograd.Function):
+    """m log det K + tr(Y^T K^-1 Y) of K (n, n) and Y (n, m), whose slope in K is m K^-1 - K^-1 Y Y^T K^-1."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, y: Tensor) -> Tensor:
+        root = torch.linalg.cholesky(matrix)
+        solved = torch.cholesky_solve(y, root)
+        ctx.save_for_backward(root, solved)
+        return 2 * y.shape[1] * root.diagonal().log().sum() + (y * solved).sum()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        root, solved = ctx.saved_tensors
+        slope = torch.addmm(torch.cholesky_inverse(root), solved, solved.mT, beta=solved.shape[1], alpha=-1)
+        return grad * slope, 2 * grad * solved
 
 
 def predictive_nlpd(
@@ -181,31 +250,63 @@ def choose(
             spread * (QUIETEST + noise) if fixed_noise is None else fixed_noise,
         )
 
-    def loss(theta: Tensor) -> Tensor:
+    def unlikely(theta: Tensor) -> Tensor | float:
+        return (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 or typical else 0.0
+
+    def of_evidence(theta: Tensor, some: Tensor | slice) -> Tensor:
         chosen = numbers(theta)
-        unlikely = (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 or typical else 0.0
-        if inducing is None:
-            places = u / chosen.lengthscale
-            similarity = gram(kernel, places, places)
-            each = chosen.noise if relative is None else chosen.noise * relative
-            evidence = log_evidence(similarity, y, weight, chosen.variance, each)
-            return (unlikely - evidence) / weight.sum()
+        places = u[some] / chosen.lengthscale
+        each = chosen.noise if relative is None else chosen.noise * relative[some]
+        evidence = log_evidence(gram(kernel, places, places), y[some], weight[some], chosen.variance, each)
+        return (unlikely(theta) - evidence) / weight[some].sum()
+
+    def of_features(theta: Tensor) -> Tensor:
+        assert inducing is not None
+        chosen = numbers(theta)
         scaled = inducing / chosen.lengthscale
         eye = torch.eye(len(inducing)).to(inducing)
-        factor = torch.linalg.cholesky(gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye)
+        inner = gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye
+        if validation is None:
+            cross = gram(kernel, scaled, u / chosen.lengthscale)
+            bound = collapsed_bound(inner, cross, y, weight, chosen.variance, chosen.noise)
+            return (unlikely(theta) - bound) / weight.sum()
+        factor = torch.linalg.cholesky(inner)
 
         def features(at: Tensor) -> Tensor:
             similarity = gram(kernel, scaled, at / chosen.lengthscale)
             return torch.linalg.solve_triangular(factor, similarity, upper=False).mT
 
-        if validation is None:
-            bound = collapsed_bound(features(u), y, weight, chosen.variance, chosen.noise)
-            return (unlikely - bound) / weight.sum()
         new, new_y = validation
         return predictive_nlpd(features(u), y, weight, features(new), new_y, chosen.variance, chosen.noise)
 
-    def value_and_slope(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        at = torch.tensor(theta, device=u.device, dtype=u.dtype, requires_grad=True)
+    limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
+    thetas = [np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))]) for noise in starts]
+
+    def ends(loss: Callable[[Tensor], Tensor], thetas: list[Array], name: str, most: int = EVALUATIONS) -> list[Any]:
+        found = [_minimum(loss, theta, limits, u, most) for theta in thetas]
+        for end in found if verbose else ():
+            verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
+        return sorted(found, key=lambda end: float(end.fun))
+
+    most = EVALUATIONS
+    if validation is None and len(u) > 1.5 * FEW:
+        few, most = _few(u / start), REFINE
+        first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
+        apart = [other.x for other in others if not shared and np.abs(other.x - first.x).max() > ELSEWHERE]
+        thetas = [first.x, *apart]
+    whole = of_features if inducing is not None else lambda theta: of_evidence(theta, slice(None))
+    [best, *_] = ends(whole, thetas, f"loss of {len(u)} rows", most)
+    with torch.no_grad():
+        return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
+
+
+def _minimum(
+    loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor, most: int
+) -> Any:
+    """The result of L-BFGS from one start."""
+
+    def value_and_slope(theta: Array) -> tuple[float, Array]:
+        at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
         try:
             with torch.enable_grad():
                 value = loss(at)
@@ -217,16 +318,16 @@ def choose(
             return 1e10, np.zeros_like(theta)
         return value.item(), slope.cpu().numpy()
 
-    ends = []
-    limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
-    for noise in starts:
-        theta = np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))])
-        end = minimize(
-            value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options={"maxfun": EVALUATIONS}
-        )
-        ends.append(end)
-        if verbose:
-            verbose(f"noise starts at {noise:g} of the variance: {end.fun:.5f} after {end.nfev} evaluations")
-    best = min(ends, key=lambda end: float(end.fun))
-    with torch.no_grad():
-        return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
+    options = {"maxfun": most, "ftol": TOLERANCE, "gtol": TOLERANCE}
+    return minimize(value_and_slope, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+
+
+def _few(u: Tensor) -> Tensor:
+    """The indices of a few rows of u (n, d): some at random, and the nearest of the others to each of them.
+
+    Rows that are close to each other tell noise from what the function does.
+    """
+    some = torch.randperm(len(u), generator=torch.Generator().manual_seed(0))[: FEW // 2].to(u.device)
+    distances = torch.cdist(u[some], u)
+    distances[:, some] = math.inf
+    return torch.cat([some, distances.argmin(1).unique()])

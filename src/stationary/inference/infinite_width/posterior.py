@@ -18,7 +18,8 @@ from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, collect, read
-from stationary.nn.running import Batches, Inputs, batches, device_of, evaluating
+from stationary.nn.inputs import device_of
+from stationary.nn.running import Batches, Inputs, batches, evaluating
 from stationary.predictive import Bernoulli, Categorical, Gaussian, P
 from stationary.training import Data
 
@@ -110,6 +111,7 @@ class InfiniteWidthPosterior:
         validation_rows: Tensor | None = None,
         total: Total = alone,
         start: Tensor | None = None,
+        nearby: Tensor | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
@@ -124,7 +126,7 @@ class InfiniteWidthPosterior:
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
                 near = replace(task, passes=passes, targets=few.y, weight=FEWER * few.weight)
                 start = _classes.solve(near, None, ROUGH).mean
-            solution = _classes.solve(task, start)
+            solution = _classes.solve(task, start, nearby=nearby)
             mean, root = solution.mean, solution.root
         return cls(
             method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
@@ -147,7 +149,7 @@ class InfiniteWidthPosterior:
         waits = (
             self.family is Bernoulli or self.numbers.input_noise is not None
         )  # integrals and solves wait for the GPU
-        return self._replayed(z) if z.is_cuda and not waits else self._of_features(z)
+        return self._replayed(self._of_features, z) if z.is_cuda and not waits else self._of_features(z)
 
     def _of_features(self, z: Tensor) -> Any:
         u = self._place_of(z)
@@ -156,7 +158,7 @@ class InfiniteWidthPosterior:
 
     @cached_property
     def _replayed(self) -> Replayed[Any]:
-        return Replayed(self._of_features)
+        return Replayed()
 
     def _prediction(self, mean: Tensor, variance: Tensor, noise: Tensor | None, like: Tensor) -> Any:
         """The prediction of outputs with this mean, for classes without their prior mean, this variance and noise."""
@@ -326,7 +328,7 @@ class InfiniteWidthPosterior:
         if not 1 <= k <= len(self.rows):
             raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
         found = []
-        for part, _ in batches(x, None, device_of(self.networks[0])):
+        for part, _ in batches(x, None, self.networks[0]):
             found.append(self._nearest(self._place_of(self._features(part)), k))
         rows, similarity = (torch.cat(each) for each in zip(*found, strict=True))
         return Neighbours(rows, similarity)

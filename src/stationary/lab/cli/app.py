@@ -7,6 +7,7 @@ import shlex
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -15,10 +16,13 @@ from stationary._extras import extra
 
 with extra("experiments"):
     import typer
+    from typer.core import TyperGroup
 
     from stationary.lab.cli.progress import Watch, differing, in_words
 
+from stationary import __version__
 from stationary._files import write_text
+from stationary.lab.cli import places
 from stationary.lab.cli.console import bad_parameters, print_table, say, warn
 from stationary.lab.cli.data import DataDir, Device, data, trunk
 from stationary.lab.cli.select import Choices, Selection, choices_from, select
@@ -27,10 +31,25 @@ from stationary.lab.experiments.base import Experiment, NeedsData
 from stationary.lab.runs import execute
 from stationary.lab.runs.archive import archive
 from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.inside import progress_of
 from stationary.lab.runs.provenance import duration, seconds_of
 from stationary.lab.runs.store import ERROR, RESULT, RUNNING, CorruptRunError, Run, RunStore, State, running, state_of
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+class Commands(TyperGroup):
+    """The commands; where a folder cannot be read or written, a line says so instead of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if (problem := places.advice(error)) is None:
+                raise
+            warn(problem)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 class Scale(str, Enum):
@@ -49,7 +68,15 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(help=f"Names of experiments, of: {', '.join(EXPERIMENTS)}. Without a name, all of them."),
 ]
-Out = Annotated[Path, typer.Option(help="The folder for results, figures and the report.")]
+
+
+def _folder(out: Path) -> Path:
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out} is a file; name a folder, or a place where there is nothing yet")
+    return out
+
+
+Out = Annotated[Path, typer.Option(callback=_folder, help="The folder for results, figures and the report.")]
 OfScale = Annotated[
     Scale | None,
     typer.Option(
@@ -71,8 +98,18 @@ OfPrior = Annotated[
 ]
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        say(f"stationary {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def stationary() -> None:
+def stationary(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Neural networks that know what they do not know: the experiments of the paper, from one command.
 
     Example: stationary list; stationary run banana; stationary status; stationary report --open
@@ -144,7 +181,8 @@ def run(
         for config in selection.configs
     ]
     durations = {name: EXPERIMENTS[name].config.DURATION[selected[name].scale] for name in selected}
-    watch = Watch(tasks, durations)
+    watch = Watch(tasks, durations, store)
+    places.remember(out)
     try:
         with watch.shown():
             summary = run_missing(
@@ -210,6 +248,17 @@ def status(names: Names = None, out: Out = Path("out")) -> None:
     print_table(["experiment", "scale", *get_args(State)], rows)
     for note in notes:
         say(note)
+    say(_where_it_looked(store, out))
+
+
+def _where_it_looked(store: RunStore, out: Path) -> str:
+    """Say in which folder results were looked for; if there are none, also where some were last written."""
+    looked = f"looked in {store.root.resolve()}"
+    if any(store.root.glob("*/*/*")):
+        return looked
+    before = places.last()
+    there = f"; results were last written to {before}: stationary status --out {shlex.quote(str(before))}"
+    return f"{looked}, where no results are{there if before and before != out.resolve() else ''}"
 
 
 def _note(what: str, folder: Path, state: State) -> str:
@@ -220,7 +269,8 @@ def _note(what: str, folder: Path, state: State) -> str:
             return f"{what} failed, {folder / ERROR}: {last}"
     elif by := running(folder):
         doubt = "" if by.here else "; whether it still runs cannot be seen from here"
-        return f"{what} is running since {by.since} ({duration(by.age_s)}), process {by.pid} of {by.host}{doubt}"
+        far = f", {inside.words}" if (inside := progress_of(folder)) else ""
+        return f"{what} is running since {by.since} ({duration(by.age_s)}{far}), process {by.pid} of {by.host}{doubt}"
     return ""
 
 
@@ -236,24 +286,25 @@ def report(
     form: Annotated[
         Format,
         typer.Option(
-            "--format", help="html: figures and tables on one page; md, latex: tables only; csv: the numbers."
+            "--format", help="html: figures and tables on one page; md, latex: tables only; csv: a file for each table."
         ),
     ] = Format.html,
     show: Annotated[bool, typer.Option("--open", help="Open the report when it is written.")] = False,
 ) -> None:
     """Write a report of what has run, with the paper's numbers beside ours, and its figures as files.
 
-    The report of everything is out/report.html. That of a selection is a file of its own, such as out/report-uci.html.
+    The report of everything is out/report.html. Where it is there, named experiments are added to it; else, and where
+    options select some of their runs, they have a file of their own, such as out/report-uci.html.
 
     Example: stationary report --open
 
     Example: stationary report regression --scale paper --format latex
     """
-    from stationary.lab.report import render
+    from stationary.lab.report import csv_table, latex, page, render
     from stationary.lab.report.figures import save_figure
 
     choices = choices_from(dataset=dataset, method=method, prior=prior)
-    store, named, environments, failed = RunStore(out / "runs"), {}, [], False
+    store, named, parts, failed = RunStore(out / "runs"), {}, {}, False
     for name, selection in _reported(names, scale, choices, settings, store).items():
         experiment, configs = EXPERIMENTS[name], selection.configs
         found = [(config, run) for config in configs if (run := _load(store, experiment, config))]
@@ -263,7 +314,7 @@ def report(
             continue
         try:
             named[name] = experiment.report.report([(config, run.arrays) for config, run in found])
-            environments += [run.environment for _, run in found]
+            parts[name] = page.Part(named[name], [run.environment for _, run in found], selection.scale)
         except Exception:
             warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
             failed = True
@@ -278,11 +329,13 @@ def report(
             warn(f"nothing to report in {out}; {first}")
         raise typer.Exit(1)
     if form is Format.csv:
-        records = {name: section for name, section in named.items() if section.records}
-        texts = {
-            out / f"{_file_name([name], choices, settings)}.csv": render.render_csv(section)
-            for name, section in records.items()
-        }
+        texts = {}
+        for name, section in named.items():
+            if section.records:
+                texts[out / f"{_file_name([name], choices, settings)}.csv"] = render.render_csv(section)
+            for number, table in enumerate(section.tables, 1):
+                words = [name, f"table{number}"]
+                texts[out / f"{_file_name(words, choices, settings)}.csv"] = csv_table.render_table(table)
         for path, text in texts.items():
             write_text(path, text)
         say(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
@@ -290,13 +343,17 @@ def report(
     for section in sections:
         for figure_name, figure in section.figures.items():
             save_figure(out / "figures" / figure_name, figure)
+    words = ["report", *(names or ())]
     if form is Format.html:
-        ending, text = "html", render.render_html(sections, environments)
+        whole = out / "report.html"  # of which named experiments become a part, but not a selection of their runs
+        adds = bool(names) and not choices and not settings and whole.exists()
+        ending, text = "html", page.render_html(parts, whole.read_text(encoding="utf-8") if adds else "")
+        words = ["report"] if adds else words
     elif form is Format.md:
         ending, text = "md", render.render_markdown(sections)
     else:
-        ending, text = "tex", render.render_latex(sections)
-    path = write_text(out / f"{_file_name(['report', *(names or ())], choices, settings)}.{ending}", text)
+        ending, text = "tex", latex.render_latex(sections)
+    path = write_text(out / f"{_file_name(words, choices, settings)}.{ending}", text)
     say(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))
@@ -362,8 +419,10 @@ def main() -> None:
 
 def _chosen(names: Sequence[str] | None) -> dict[str, Experiment]:
     """Return the named experiments, or all of them if there are no names."""
-    if unknown := set(names or ()) - set(EXPERIMENTS):
-        raise typer.BadParameter(f"there is no experiment {', '.join(sorted(unknown))}; use {', '.join(EXPERIMENTS)}")
+    for unknown in sorted(set(names or ()) - set(EXPERIMENTS)):
+        near = get_close_matches(unknown, EXPERIMENTS, n=1)
+        meant = f"did you mean {near[0]}? All are" if near else "use"
+        raise typer.BadParameter(f"there is no experiment {unknown}; {meant} {', '.join(EXPERIMENTS)}")
     return {name: EXPERIMENTS[name] for name in names or EXPERIMENTS}
 
 

@@ -9,6 +9,7 @@ from stationary.activations import RBF, Matern, Sine, Step
 from stationary.activations import activation as activation_by_name
 from stationary.inference import Method, Posterior, fit_folds
 from stationary.lab.experiments.paper import NUS, Prior
+from stationary.lab.runs import inside
 from stationary.training import Build, Training
 from stationary.training.data import Pair
 
@@ -37,9 +38,16 @@ def activation(prior: Prior, lengthscale: float, *, code_scale: bool) -> nn.Modu
     return activation_by_name(prior.name)
 
 
-def fit_seeds(method: Method, build: Build, data: Pair, training: Training, n: int) -> list[Posterior]:
-    """Fit n posteriors to the same data with the seeds ``training.seed``, ``training.seed`` + 1, and so on."""
-    return fit_folds(method, build, [data] * n, training, seeds=range(training.seed, training.seed + n))
+def fit_seeds(method: Method, build: Build, data: Pair, training: Training, n: int, *, of: int = 1) -> list[Posterior]:
+    """Fit n posteriors to the same data with the seeds ``training.seed``, ``training.seed`` + 1, and so on.
+
+    Args:
+        method, build, data, training: as for ``fit``.
+        n: number of posteriors.
+        of: number of such calls in the run, for its progress.
+    """
+    seeds, watch = range(training.seed, training.seed + n), inside.watched(training.epochs, len(data[0]), of=of)
+    return fit_folds(method, build, [data] * n, training, seeds=seeds, progress=watch.epoch)
 
 
 def held_out(data: Pair, share: float, seed: int) -> tuple[Pair, Pair]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +49,34 @@ class Measured:
         return (self.mean - self.paper.mean) / self.paper.std
 
 
+Holds: TypeAlias = Literal["holds", "in part", "not decided", "does not hold"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the results say about one claim, for the table on top of the report.
+
+    Args:
+        claim: the claim, a short sentence in plain words.
+        where: where the paper makes it, such as "Fig. 1".
+        found: what the results say, with the number that decides.
+        holds: the verdict in a word.
+    """
+
+    claim: str
+    where: str
+    found: str
+    holds: Holds
+
+
+def judged(holds: Iterable[bool]) -> Holds:
+    """Sum up the parts of a claim: it holds if all do, in part if half of them do; without any it is not decided."""
+    parts = [bool(part) for part in holds]
+    if not parts:
+        return "not decided"
+    return "holds" if all(parts) else "in part" if 2 * sum(parts) >= len(parts) else "does not hold"
+
+
 Cell: TypeAlias = str | int | float | Measured | None
 
 
@@ -87,6 +115,7 @@ class Section:
         captions: the captions of the figures, by the same names.
         tables: the tables, in the order of the page.
         records: the measured numbers for a CSV file: one dictionary for each number, all with the same keys.
+        verdicts: what the results say about each claim, for the table on top of the report.
     """
 
     title: str
@@ -96,3 +125,4 @@ class Section:
     captions: dict[str, str] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
     records: tuple[dict[str, Any], ...] = ()
+    verdicts: tuple[Verdict, ...] = ()

@@ -14,6 +14,7 @@ with extra("experiments"):
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+TITLE = 12  # points of the titles of panels, about as large as the text of the page
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")  # the palette of Okabe and Ito
 
 

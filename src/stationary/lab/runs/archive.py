@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from stationary.lab.runs.store import Run, write_json
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LARGEST = 1000  # numbers in an array; larger arrays are left out
 
@@ -64,8 +65,10 @@ def _environments(group: list[Run]) -> list[dict[str, Any]]:
     return [json.loads(text) for text in dict.fromkeys(json.dumps(run.environment) for run in group)]
 
 
-def _joined(arrays: list[np.ndarray[Any, Any]]) -> Any:
+def _joined(arrays: "list[np.ndarray[Any, Any]]") -> Any:
     """Join arrays along the first axis, as lists; NaN and infinities, which JSON lacks, become None."""
+    import numpy as np
+
     joined = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
     if joined.dtype.kind == "f":
         joined = joined.astype(object)

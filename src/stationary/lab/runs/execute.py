@@ -13,15 +13,15 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from stationary._extras import extra
 from stationary.lab.experiments.base import Experiment
+from stationary.lab.runs.inside import a_run, forget
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import Arrays, CorruptRunError, RunStore, running
 
@@ -144,9 +144,9 @@ def run_missing(
     if engine == "ray":
         events = _on_ray(missing, device, address)
     elif jobs > 1:
-        events = _in_processes(missing, jobs, choose_device(device))
+        events = _in_processes(missing, store, jobs, choose_device(device))
     else:
-        events = _here(missing, choose_device(device))
+        events = _here(missing, store, choose_device(device))
     marked: set[Task] = set()
     try:
         with closing(events):
@@ -156,6 +156,8 @@ def run_missing(
                     for task in unit:
                         store.mark_running(*task.key)
                     continue
+                if len(unit) > 1:
+                    _forget_together(unit, store)
                 for task, outcome in zip(unit, outcomes, strict=True):
                     outcome = _stored(task, outcome, store)
                     marked.discard(task)
@@ -166,7 +168,8 @@ def run_missing(
                     on_done(task, outcome)
     finally:
         for task in marked:
-            store.unmark_running(*task.key)
+            with suppress(OSError):  # what stopped the runs is said, not that this fails too
+                store.unmark_running(*task.key)
     return summary
 
 
@@ -228,7 +231,7 @@ def _lockstep(task: Task) -> str | None:
     return name
 
 
-def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
+def work(unit: Unit, device: str, threads: int | None = None, root: Path | None = None) -> list[Outcome]:
     """Run the tasks of a unit in this process and return an outcome for each.
 
     An exception does not leave this function: its traceback is the error of each outcome.
@@ -237,6 +240,8 @@ def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
         unit: one task, or several that run together.
         device: "cpu" or "cuda".
         threads: number of threads that PyTorch may use; None leaves its setting as it is.
+        root: folder of the run store, where the run notes its progress and keeps checkpoints; None where this process
+            cannot reach it, as on Ray.
     """
     start = time.perf_counter()
     try:
@@ -246,7 +251,8 @@ def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
             torch.set_num_threads(threads)
         task, several = unit[0], len(unit) > 1
         config = _merged(unit) if several else task.config
-        arrays = task.experiment.run.run(config, device)
+        with _inside(unit, RunStore(root)) if root else nullcontext():
+            arrays = task.experiment.run.run(config, device)
         seconds = round(time.perf_counter() - start, 3)
         where = environment(device) | {"wall_s": seconds}
         if not several:
@@ -256,12 +262,33 @@ def work(unit: Unit, device: str, threads: int | None = None) -> list[Outcome]:
         return _failed(unit, traceback.format_exc())
 
 
+def _inside(unit: Unit, store: RunStore) -> AbstractContextManager[None]:
+    """Let the unit note its progress in the folder of each of its runs, and keep its checkpoints."""
+    return a_run([store.folder(*task.key) for task in unit], _together(unit, store))
+
+
+def _together(unit: Unit, store: RunStore) -> Path:
+    """Return the folder that the unit would have as one run; runs in lockstep keep their checkpoints there."""
+    name, version, config = unit[0].key
+    return store.folder(name, version, _merged(unit) if len(unit) > 1 else config)
+
+
+def _forget_together(unit: Unit, store: RunStore) -> None:
+    """Remove the checkpoints of runs in lockstep, and their folder, which has nothing else."""
+    folder = _together(unit, store)
+    forget(folder, checkpoints=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _merged(unit: Unit) -> Any:
     name = _lockstep(unit[0]) or ""
     return replace(unit[0].config, **{name: tuple(getattr(task.config, name)[0] for task in unit)})
 
 
 def _cut(arrays: Arrays, unit: Unit) -> list[Arrays]:
+    import numpy as np
+
     for name, array in arrays.items():
         if np.shape(array)[:1] != (len(unit),):
             raise ValueError(
@@ -286,21 +313,21 @@ def _stored(task: Task, outcome: Outcome, store: RunStore) -> Outcome:
     return outcome
 
 
-def _here(tasks: list[Task], device: str) -> Events:
+def _here(tasks: list[Task], store: RunStore, device: str) -> Events:
     for unit in grouped(tasks, device):
         yield unit, None
-        yield unit, work(unit, device)
+        yield unit, work(unit, device, root=store.root)
 
 
-def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
+def _in_processes(tasks: list[Task], store: RunStore, jobs: int, device: str) -> Events:
     import torch
 
     threads = max(1, torch.get_num_threads() // jobs)
     # A process that dies breaks its whole pool. The units left then run one by one: this shows which of them is to
     # blame, and leaves each all the memory.
-    for unit in (yield from _pool(grouped(tasks, device), jobs, device, threads)):
+    for unit in (yield from _pool(grouped(tasks, device), store, jobs, device, threads)):
         for _ in range(RETRIES):
-            if not (yield from _pool([unit], 1, device, threads)):
+            if not (yield from _pool([unit], store, 1, device, threads)):
                 break
         else:
             yield (
@@ -309,7 +336,9 @@ def _in_processes(tasks: list[Task], jobs: int, device: str) -> Events:
             )
 
 
-def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[Event, None, list[Unit]]:
+def _pool(
+    units: list[Unit], store: RunStore, jobs: int, device: str, threads: int
+) -> Generator[Event, None, list[Unit]]:
     """Run units in a pool of processes: yields events, and returns the units without outcome because a process died."""
     others = set(multiprocessing.active_children())
     workers: set[multiprocessing.process.BaseProcess] = set()
@@ -321,7 +350,7 @@ def _pool(units: list[Unit], jobs: int, device: str, threads: int) -> Generator[
         while True:
             with suppress(BrokenProcessPool):
                 for unit in islice(waiting, jobs - len(futures)):  # no more than can run: they are marked as running
-                    futures[pool.submit(work, unit, device, threads)] = unit
+                    futures[pool.submit(work, unit, device, threads, store.root)] = unit
                     yield unit, None
             for unit, future in finished:
                 try:

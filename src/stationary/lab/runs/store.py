@@ -18,16 +18,18 @@ from functools import partial
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from zipfile import is_zipfile
 
-import numpy as np
-
 from stationary._files import write_atomically, write_text
+from stationary.lab.runs.inside import CHECKPOINT, PROGRESS, forget
+
+if TYPE_CHECKING:  # what only looks whether a result is there does without NumPy
+    import numpy as np
 
 State = Literal["done", "running", "failed", "missing", "corrupt"]
 T = TypeVar("T")
-Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]  # what a run computes, by name
+Arrays: TypeAlias = dict[str, "np.ndarray[Any, Any]"]  # what a run computes, by name
 
 FILES = CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.npz"
 ERROR = "error.txt"
@@ -143,6 +145,7 @@ class RunStore:
         path = write_atomically(folder / RESULT, partial(_write_arrays, arrays))
         for name in (ERROR, RUNNING):
             (folder / name).unlink(missing_ok=True)
+        forget(folder, checkpoints=True)
         _remove_leftovers(folder)
         return path
 
@@ -151,6 +154,7 @@ class RunStore:
         folder = self._named(experiment, version, config)
         path = write_atomically(folder / ERROR, lambda file: file.write(error.encode()))
         (folder / RUNNING).unlink(missing_ok=True)
+        forget(folder, checkpoints=True)  # the next try starts anew
         return path
 
     def mark_running(self, experiment: str, version: int, config: Any) -> Path:
@@ -160,9 +164,10 @@ class RunStore:
         return write_json(self.folder(experiment, version, config) / RUNNING, vars(marker))
 
     def unmark_running(self, experiment: str, version: int, config: Any) -> None:
-        """Remove the note that a process runs it, and the folder if nothing else is in it."""
+        """Remove the notes that a process runs it and how far it is, and the folder if nothing else is in it."""
         folder = self.folder(experiment, version, config)
         (folder / RUNNING).unlink(missing_ok=True)
+        forget(folder, checkpoints=False)
         with suppress(OSError):
             folder.rmdir()
 
@@ -218,7 +223,8 @@ class RunStore:
                 on_problem(CorruptRunError(folder, "is not the folder of a run; left alone"))
                 continue
             for path in sorted(folder.glob("[!.]*")):
-                if path.name not in (*FILES, ERROR, RUNNING) and ".corrupt-" not in path.name:
+                known = path.name in (*FILES, ERROR, RUNNING, PROGRESS) or path.name.startswith(CHECKPOINT)
+                if not known and ".corrupt-" not in path.name:
                     on_problem(CorruptRunError(path, "is not a file of a run; left alone"))
             if (folder / RESULT).exists():
                 try:
@@ -262,6 +268,8 @@ def running(folder: Path) -> Running | None:
 
 
 def _write_arrays(arrays: dict[str, Any], file: IO[bytes]) -> None:
+    import numpy as np
+
     if objects := [name for name, array in arrays.items() if np.asarray(array).dtype.hasobject]:
         raise TypeError(
             f"arrays must hold numbers or strings, since nothing is pickled; {', '.join(objects)} do not; convert them"
@@ -271,7 +279,7 @@ def _write_arrays(arrays: dict[str, Any], file: IO[bytes]) -> None:
 
 def _remove_leftovers(folder: Path) -> None:
     """Delete temporary files that killed writers left; one younger than an hour may belong to a writer that lives."""
-    for path in (path for name in (*FILES, ERROR, RUNNING) for path in folder.glob(f".{name}.*")):
+    for path in (path for name in (*FILES, ERROR, RUNNING, PROGRESS) for path in folder.glob(f".{name}.*")):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > 3600:
                 path.unlink()
@@ -311,6 +319,8 @@ def _parsed(path: Path, parse: Callable[[bytes], Any]) -> Any:
 
 
 def _parse_arrays(content: bytes) -> Arrays:
+    import numpy as np
+
     with np.load(BytesIO(content)) as archive:
         arrays = dict(archive)
     if arrays.pop("sha256") != _checksum(arrays):
@@ -320,6 +330,8 @@ def _parse_arrays(content: bytes) -> Arrays:
 
 def _checksum(arrays: Arrays) -> str:
     """Return a checksum of all arrays and their names: a changed byte in an npz file's directory can hide an array."""
+    import numpy as np
+
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         array = np.asarray(array)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from stationary.lab.experiments import ranges
+
 VERSION = 1
 TITLE = "Banana (Fig. 1)"
 REPRODUCES = "Fig. 1: decision boundaries and uncertainty of GPs and networks on Banana"
@@ -47,6 +49,15 @@ class Config:
     resolution: int = 300
     extent: float = 3.75
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="hidden epochs n_samples vgp_steps n_seeds resolution",
+            positive="lengthscale extent",
+            probabilities="dropout",
+            seeds="seed",
+        )
 
 
 SCALES: dict[str, dict[str, Any]] = {

@@ -1,5 +1,6 @@
 """The report of the Banana experiment: the pictures, and uncertainty in numbers at the data and away from them."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ from stationary.lab.experiments import paper
 from stationary.lab.experiments.banana.config import CIRCLES, INFINITE, PLACES, PRIORS, TITLE, Config
 from stationary.lab.experiments.rows import ByModel, by_model
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.report.content import Cell, Measured, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
+GLOBAL = ("step", "relu", "erf")  # activations of which the paper says that they are confident far away
 KERNEL_NAMES = {"step": "ArcCos-0", "relu": "ArcCos-1", "erf": "ERF-NN", "rbf": "RBF-NN", "matern52": "Matérn-5/2"}
 
 
@@ -30,13 +32,15 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "banana_seeds": _seeds(found),
         },
         captions={
-            "banana": "sqrt(pq) of the mean probability (dark is 0.5: total uncertainty), decision boundary, training "
-            "data. Top: VGP, and infinite width. Bottom: networks of 50 units, one seed.",
+            "banana": "Total uncertainty, sqrt(pq) of the mean probability: dark is 0.5, no idea, and light is sure. "
+            "The line is the decision boundary, dots are training data. Top: VGP, and infinite width. Bottom: networks "
+            "of 50 units, one seed.",
             "banana_epistemic": "Mutual information (dark is 0.35 nats): what the posterior's members disagree on. For "
             "the local networks it vanishes far away, since their features do; hence the restored prior.",
-            "banana_seeds": "The networks' sqrt(pq) again, one row for each seed, in closed form.",
+            "banana_seeds": "The networks' total uncertainty, sqrt(pq), again, one row for each seed, in closed form.",
         },
         tables=tables(results),
+        verdicts=verdicts(results),
     )
 
 
@@ -44,6 +48,11 @@ def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
     """Make four tables: errors, total and epistemic uncertainty at the data and around them, and where it is least."""
     found = by_model(results)
     return _errors(found), _away(found, "total"), _away(found, "epistemic"), _least(found)
+
+
+def verdicts(results: list[tuple[Config, Arrays]]) -> tuple[Verdict, ...]:
+    """Judge the claims of the figure; this needs no maps."""
+    return tuple(_verdicts(by_model(results)))
 
 
 def _label(key: tuple[str, str]) -> str:
@@ -63,10 +72,36 @@ def _summary(found: ByModel) -> str:
         sentences[model].append(f"{name} {rises} ({data.mean():.2f} to {far.mean():.2f})")
     titles = {"gp": "Gaussian processes", "network": "Networks"}
     return "\n\n".join(
-        ["Does sqrt(pq) rise from the data to radius 8, where 0.5 is complete uncertainty?"]
+        ["Does the uncertainty sqrt(pq) rise from the data to radius 8? It is 0 where a model is sure, 0.5 at most."]
         + [f"{titles.get(model, model.capitalize())}: {', '.join(said)}." for model, said in sentences.items() if said]
         + [f"At radius {CIRCLES[0]}, the least on the circle: {rays}." for rays in [_rays(found)] if rays]
     )
+
+
+def _verdicts(found: ByModel) -> Iterator[Verdict]:
+    """Judge the two claims of the figure: who is unsure far away, and whether in every direction."""
+    paper_has = {key: arrays["total, plain"].T for key, (_, arrays) in found.items() if key[0] in ("gp", "network")}
+    local = {key: float((far > data).mean()) for key, (data, _, far, _) in paper_has.items() if key[1] in paper.LOCAL}
+    others = {key: float((far > data).mean()) for key, (data, _, far, _) in paper_has.items() if key[1] in GLOBAL}
+    if local and others:
+        unsure, sure = sum(share == 1 for share in local.values()), sum(share < 1 for share in others.values())
+        yield Verdict(
+            "Far from the data RBF and Matérn are unsure; step, ReLU and ERF stay confident.",
+            "Fig. 1",
+            f"From the data to radius 8 the uncertainty rises in all seeds for {unsure} of {len(local)} models with "
+            f"RBF or Matérn; it does not for {sure} of {len(others)} with the others.",
+            judged([*(share == 1 for share in local.values()), *(share < 1 for share in others.values())]),
+        )
+    if "least, plain" in found.get(("network", "matern52"), (None, {}))[1]:
+        arrays = found["network", "matern52"][1]
+        data, least = arrays["total, plain"][:, 0], arrays["least, plain"][:, 0]
+        yield Verdict(
+            "Uncertainty rises all around the data.",
+            "Fig. 1",
+            f"At radius {CIRCLES[0]}, in the direction in which a Matérn-5/2 network is surest, its uncertainty is "
+            f"{least.mean():.2f} of at most 0.5; at the data it is {data.mean():.2f}.",
+            judged(least > data),
+        )
 
 
 def _rays(found: ByModel) -> str:
@@ -105,8 +140,8 @@ def _least(found: ByModel) -> Table:
                 label = _label(key) + (", restored prior" if version == "restored" else "")
                 rows.append((label, *(Measured.over(column) for column in arrays[f"least, {version}"].T)))
     caption = (
-        "The least sqrt(pq) on circles around the data, where 0.5 is complete uncertainty: what a ray leaves of it in "
-        "its direction; mean and std over seeds."
+        "The least total uncertainty, sqrt(pq), on circles around the data, where 0.5 is no idea: what a ray leaves of "
+        "it in its direction; mean and std over seeds."
     )
     return Table(caption, ("model", *(f"radius {radius}" for radius in CIRCLES)), tuple(rows))
 
@@ -114,14 +149,13 @@ def _least(found: ByModel) -> Table:
 def _maps(found: ByModel, name: str, top: float) -> Figure:
     gps, limits = [("gp", prior) for prior in PRIORS], [(model, "matern52") for model in INFINITE]
     rows = [gps + limits, [("network", prior) for prior in (*PRIORS, "sincos")]]
-    figure, axes = plots.panels(2, 7, width=13, height=4.3)
+    figure, axes = plots.panels(2, 7, width=13, height=5)
     for row, keys in zip(axes, rows, strict=True):
         for ax, key in zip(row, keys, strict=False):
             if key in found:
                 config, arrays = found[key]
                 _map(ax, arrays[name], top, config, arrays)
-                title = _label(key).replace(", Matérn", "\nMatérn") if key in limits else _label(key)
-                ax.set_title(title, fontsize="small")
+                ax.set_title(_label(key).replace(", ", "\n"), fontsize=plots.TITLE)
         for ax in row:
             ax.set_axis_off()
     return figure
@@ -137,7 +171,7 @@ def _seeds(found: ByModel) -> Figure:
         for seed, ax in enumerate(column):
             if f"seed {seed}" in arrays:
                 _map(ax, arrays[f"seed {seed}"], 0.5, config, None)
-        column[0].set_title(paper.NAMES[key[1]], fontsize="small")
+        column[0].set_title(paper.NAMES[key[1]], fontsize=plots.TITLE)
     for ax in axes.flat:
         ax.set_axis_off()
     return figure

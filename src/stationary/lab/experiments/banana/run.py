@@ -15,6 +15,7 @@ from stationary.lab.baselines.exact import VGP, gp_training
 from stationary.lab.data import Split, banana
 from stationary.lab.experiments import networks, paper
 from stationary.lab.experiments.banana.config import CIRCLES, INFINITE, Config
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn import MLP, StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
@@ -39,7 +40,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
     if config.model == "gp":
         build = VGP().builder(KERNELS[config.prior](), split.train)
-        gp = fit(VGP(), build, split.train, gp_training(config.vgp_steps))
+        watch = inside.watched(config.vgp_steps, len(split.x_train))
+        gp = fit(VGP(), build, split.train, gp_training(config.vgp_steps), progress=watch.epoch)
         ask = partial(predict, gp, batch_size=5000)
         seeds = [{"plain": ask}]
         drawn = boundary = ask(grid)
@@ -76,8 +78,9 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         as_map(drawn.mutual_information(), config),
     )
     results["boundary"] = as_map(boundary.probs[:, 1], config)
-    results["nlpd"] = np.array([metrics.nlpd(asks["plain"](split.x_test), split.y_test) for asks in seeds])
-    results["accuracy"] = np.array([metrics.accuracy(asks["plain"](split.x_test), split.y_test) for asks in seeds])
+    tested = [asks["plain"](split.x_test) for asks in seeds]
+    results["nlpd"] = np.array([metrics.nlpd(prediction, split.y_test) for prediction in tested])
+    results["accuracy"] = np.array([metrics.accuracy(prediction, split.y_test) for prediction in tested])
     for kind in seeds[0]:
         predictions = [[asks[kind](x) for x in places.values()] for asks in seeds]
         results[f"total, {kind}"] = np.array([[mean_std(p) for p in row] for row in predictions])

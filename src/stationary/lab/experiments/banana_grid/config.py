@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from stationary.lab.experiments import ranges
+
 VERSION = 1
 TITLE = "Banana: units and samples (appendix)"
 REPRODUCES = "the appendix's 3 x 3 grid: 10, 50, 500 hidden units and 10, 100, 1000 samples"
@@ -35,6 +37,15 @@ class Config:
     resolution: int = 300
     extent: float = 3.75
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="hidden n_samples epochs n_seeds resolution",
+            positive="lengthscale extent",
+            probabilities="dropout",
+            seeds="seed",
+        )
 
 
 SCALES: dict[str, dict[str, Any]] = {

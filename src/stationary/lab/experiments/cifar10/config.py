@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
+from stationary.lab.experiments import ranges
 from stationary.lab.experiments.paper import RESTORED, TRAINABLE, Prior, in_a_row
 
 TITLE = "CIFAR-10: known and unknown classes (Fig. 4, Table 5)"
@@ -118,6 +119,16 @@ class Config:
     batch_size: int = 128
     learning_rate: float = 0.01
     weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="hidden n_samples epochs batch_size",
+            positive="lengthscale learning_rate",
+            not_negative="weight_decay",
+            probabilities="dropout",
+            seeds="seeds",
+        )
 
 
 def configs(scale: str = "paper") -> list[Config]:

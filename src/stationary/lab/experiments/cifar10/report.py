@@ -13,7 +13,7 @@ from stationary.lab.experiments.cifar10.config import AS_STATED, ROWS, TITLE, Co
 from stationary.lab.experiments.rows import Rows, joined_rows
 from stationary.lab.experiments.scores import SCORES
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.report.content import Cell, Measured, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
 COMPARED = {
@@ -31,6 +31,7 @@ SETTINGS = {
     "strict-held-out": "The trunk was trained on nine tenths of the images of the five known classes",
     "generated": "Generated images, untrained trunk",
 }
+ROUNDING = 5e-4  # least std to divide by: the paper prints three digits
 HEADINGS = 0.25  # inches of space for headings above the figure's first row
 BySetting: TypeAlias = dict[str, Rows]  # by setting; the first axis of the arrays is that of the seeds
 
@@ -62,12 +63,18 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         },
         tables=tables(results),
         records=records(results),
+        verdicts=verdicts(results),
     )
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
     """Make four tables for each setting; they need no images."""
     return tuple(table for setting, found in by_setting(results).items() for table in _tables(setting, found))
+
+
+def verdicts(results: list[tuple[Config, Arrays]]) -> tuple[Verdict, ...]:
+    """Judge the table and the picture; this needs no images."""
+    return tuple(_verdicts(by_setting(results)))
 
 
 def records(results: list[tuple[Config, Arrays]]) -> tuple[dict[str, Any], ...]:
@@ -146,6 +153,35 @@ def _in_words(rows: BySetting) -> str:
             + f". The std of the outputs is upside down, below 0.5, for {', '.join(upside_down) or 'no activation'}."
         )
     return "\n\n".join(parts)
+
+
+def _verdicts(rows: BySetting) -> Iterator[Verdict]:
+    """Judge the table and the picture, by the networks that are trained as we read the paper."""
+    for setting in ("paper", "strict"):
+        shown = _split(rows.get(setting, {}))[0]
+        networks = {row: arrays for row, arrays in shown.items() if not ROWS[row].infinite}
+        cells = [_measured(setting, row, metric, arrays) for row, arrays in networks.items() for metric in COMPARED]
+        judgeable = [cell for cell in cells if cell.paper and np.isfinite(cell.paper.mean) and cell.std]
+        if judgeable:
+            apart = [c.better * (c.mean - c.paper.mean) / max(c.std, ROUNDING) for c in judgeable if c.paper and c.std]
+            agree, better = sum(abs(d) <= 2 for d in apart), sum(d > 2 for d in apart)
+            yield Verdict(
+                "Accuracy and NLPD of known and unknown classes are as published.",
+                "CIFAR-10 table",
+                f"Of {len(apart)} numbers that can be judged {agree} agree within two standard deviations over our "
+                f"seeds, {better} are better and {len(apart) - agree - better} worse.",
+                judged(d >= -2 for d in apart),
+            )
+        local = {row: a["AUROC std"].mean() for row, a in shown.items() if row in paper.NUS}
+        if local and "relu" in shown:
+            relu = shown["relu"]["AUROC std"].mean()
+            yield Verdict(
+                "With Matérn, and not with ReLU, the standard deviation of the outputs tells unknown classes apart.",
+                "Fig. 4" + " (trunk of known classes only)" * (setting == "strict"),
+                f"AUROC {min(local.values()):.2f} to {max(local.values()):.2f} with Matérn, {relu:.2f} with ReLU; "
+                "below 0.5 it is the wrong way round.",
+                judged([all(value > 0.5 for value in local.values()), max(local.values()) > relu]),
+            )
 
 
 def _records(rows: BySetting) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,8 @@ from stationary.lab.experiments.cifar10.config import (
     Trained,
 )
 from stationary.lab.experiments.paper import look_up
-from stationary.lab.experiments.scores import scored
+from stationary.lab.experiments.scores import as_is, scored
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
@@ -65,8 +66,17 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         posteriors = [_infinite_width(row, config, seed, device) for seed in config.seeds]
     else:
         train = _held_out(split)[0] if config.setting in HELD_OUT else split.train
-        build, data = partial(_head, row, config, split), [train] * len(config.seeds)
-        posteriors = fit_folds(MCDropout(config.n_samples), build, data, _training(row, config), seeds=config.seeds)
+        build, data, training = partial(_head, row, config, split), [train] * len(config.seeds), _training(row, config)
+        watch = inside.watched(training.epochs, len(train[0]), device=device)
+        posteriors = fit_folds(
+            MCDropout(config.n_samples),
+            build,
+            data,
+            training,
+            seeds=config.seeds,
+            progress=watch.epoch,
+            checkpoint=watch.checkpoint,
+        )
     found = [dict(_evaluated(row, config, posterior, split)) for posterior in posteriors]
     return {name: np.stack([arrays[name] for arrays in found]) for name in found[0]}
 
@@ -84,7 +94,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
     that they take the numbers of the trunk that was trained like them without the images that are held out.
     """
     chooser = config.setting if config.setting not in PAPER else f"{config.setting}-held-out"
-    train, held = _held_out(trunk.features(chooser, device))
+    train, held = _held_out(trunk.features(chooser, device, copies=0))  # as above, for its cache
     network = nn.Linear(train[0].shape[1], len(cifar10.KNOWN)).to(train[0])
     method = InfiniteWidth(row.prior.name, geometry="polar", per_column=False, seed=seed)
     posterior = method.posterior([network], train, validation=held)
@@ -94,7 +104,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
     given = replace(
         method, lengthscale=float(found.lengthscale), variance=found.variance, temperature=found.temperature
     )
-    return given.posterior([network], trunk.features(config.setting, device).train)
+    return given.posterior([network], trunk.features(config.setting, device, copies=0).train)
 
 
 def _held_out(split: Split) -> tuple[Pair, Pair]:
@@ -132,7 +142,7 @@ def _evaluated(row: Trained, config: Config, posterior: Posterior, split: Split)
 def _row(row: str, config: Config, posterior: Posterior, split: Split) -> Iterator[tuple[str, Any]]:
     labels = split.y_test.cpu()
     known = labels < len(cifar10.KNOWN)
-    inside, outside = (predict(posterior, split.x_test[rows]).to("cpu") for rows in (known, ~known))
+    inside, outside = (as_is(predict(posterior, split.x_test[rows]).to("cpu")) for rows in (known, ~known))
     y = labels[known]
     for rule, (of_known, of_unknown) in {
         "": map(metrics.at_mean_output, (inside, outside)),  # the paper's rule for this table

@@ -257,7 +257,7 @@ def find_trunk(n_classes: int, held_out: bool = False) -> Path:
 @lru_cache(maxsize=1)
 def images_of(setting: str) -> Images:
     """Return CIFAR-10, or for the setting "generated" a few generated images."""
-    return cifar10.generated(250, 150, seed=0) if setting == "generated" else cifar10.load()
+    return cifar10.generated(120, 80, seed=0) if setting == "generated" else cifar10.load()
 
 
 @lru_cache(maxsize=2)

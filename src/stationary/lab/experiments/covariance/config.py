@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from stationary.lab.experiments import ranges
+
 TITLE = "Activations and covariance functions (Fig. 3)"
 REPRODUCES = "Fig. 3, and the Gram matrices of the appendix"
 DURATION = {"smoke": "1 second", "demo": "3 seconds", "paper": "3 seconds"}
@@ -38,6 +40,16 @@ class Config:
     widths: tuple[int, ...] = (10, 100, 1000)
     n_draws: int = 5
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="n_units n_points n_gram widths n_draws",
+            positive="lengthscale bias_std x_max",
+            seeds="seed",
+        )
+        if not self.nus or not all(nu > 0 for nu in self.nus):
+            raise ValueError(f"nus must have at least one entry, each positive, where inf is the RBF; got {self.nus}")
 
 
 def configs(scale: str = "paper") -> list[Config]:

@@ -1,6 +1,7 @@
 """The report of the covariance experiment: whether Monte Carlo and exact kernels agree, and how they decay."""
 
 import math
+from collections.abc import Iterator
 from statistics import NormalDist
 from typing import Any
 
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 
 from stationary.lab.experiments.covariance.config import TITLE, WEIGHTS, Config
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Cell, Section, Table
+from stationary.lab.report.content import Cell, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
 
@@ -37,18 +38,44 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "and from the Gaussian process that they tend to.",
         },
         tables=(_values(config, arrays), _diagonal(config, arrays)),
+        verdicts=tuple(_verdicts(config, arrays)),
+    )
+
+
+def _verdicts(config: Config, arrays: Arrays) -> Iterator[Verdict]:
+    worst, bound, n = _largest(arrays)
+    yield Verdict(
+        "Random networks have the exact covariance functions.",
+        "Fig. 3",
+        f"Of {n:,} differences between Monte Carlo and exact covariances the largest is {worst:.1f} standard errors; "
+        f"chance alone allows {bound:.1f}.",
+        judged([worst < bound]),
+    )
+    x, exact, envelope = _relative_diagonal(config, arrays)
+    *left, approximate = (float(np.interp(2, x, row)) for row in (*exact, envelope))
+    yield Verdict(
+        "Away from 0 the kernel decays by a Gaussian envelope.",
+        "appendix",
+        f"At x = 2 the kernel has {min(left):.2f} to {max(left):.2f} of its value at 0; the envelope has "
+        f"{approximate:.2f}.",
+        judged([bool((np.diff(exact, axis=1)[:, x[1:] > 0] < 0).all()), min(left) <= approximate <= max(left)]),
     )
 
 
 def _agreement(arrays: Arrays) -> str:
     """Say whether Monte Carlo and exact kernels agree, by Bonferroni's bound, which allows any correlation."""
-    z = np.stack([_deviation(arrays, weights)[1] for weights in WEIGHTS])
-    bound = NormalDist().inv_cdf(1 - 0.01 / (2 * z.size))
+    worst, bound, n = _largest(arrays)
     return (
-        f"Monte Carlo and exact kernels {'agree' if z.max() < bound else 'do not agree'}: of {z.size:,} differences, "
-        f"for all activations and both kinds of weights, the largest is {z.max():.1f} standard errors. Chance alone "
+        f"Monte Carlo and exact kernels {'agree' if worst < bound else 'do not agree'}: of {n:,} differences, "
+        f"for all activations and both kinds of weights, the largest is {worst:.1f} standard errors. Chance alone "
         f"would give more than {bound:.1f} at most once in a hundred times."
     )
+
+
+def _largest(arrays: Arrays) -> tuple[float, float, int]:
+    """Return the largest difference in standard errors, what chance allows, and the number of differences."""
+    z = np.stack([_deviation(arrays, weights)[1] for weights in WEIGHTS])
+    return float(z.max()), NormalDist().inv_cdf(1 - 0.01 / (2 * z.size)), z.size
 
 
 def _decay(config: Config, arrays: Arrays) -> str:
@@ -123,8 +150,8 @@ def _curves(arrays: Arrays) -> Figure:
         right.plot(shifted, arrays["gaussian_exact"][i], color=color, alpha=0.6, linestyle="--", linewidth=1)
         right.plot(shifted, arrays["binary_monte_carlo"][i], color=color)
         right.plot(shifted, arrays["binary_exact"][i], color="black", linestyle="--", linewidth=1)
-    left.set(xlim=(-1.5, 2.5), xlabel="$x$", ylabel=r"$\sigma(x)$", title="Activation function")
-    left.legend(title=r"$\nu$", frameon=False)
+    left.set(xlim=(-1.5, 2.5), xlabel="$x$", ylabel=r"activation $\sigma(x)$", title="Activation function")
+    left.legend(title=r"smoothness $\nu$", frameon=False)
     right.set(title="Covariance function for $x' = 0$", xlabel="$x$, one peak for each activation (shifted)")
     right.set_xticks([spacing * i + d for i in range(len(arrays["nu"])) for d in (-1, 0, 1)])
     right.set_xticklabels(["−1", "0", "1"] * len(arrays["nu"]))
@@ -148,7 +175,7 @@ def _gram(arrays: Arrays) -> Figure:
         image = ax.imshow(matrix, cmap="gray_r", vmin=0, vmax=1, extent=(*extent, *extent[::-1]))
         ax.set(title=rf"$\nu = {plots.smoothness_label(nu)}$", xlabel="$x'$", xticks=(-2, 0, 2), yticks=(-2, 0, 2))
     axes[0].set_ylabel("$x$")
-    figure.colorbar(image, ax=axes, label=r"$\kappa(x, x')$", shrink=0.85)
+    figure.colorbar(image, ax=axes, label=r"covariance $\kappa(x, x')$", shrink=0.85)
     return figure
 
 

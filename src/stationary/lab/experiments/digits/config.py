@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from stationary.lab.experiments import ranges
+
 VERSION = 1
 TITLE = "Unknown digits"
 REPRODUCES = "nothing: an example like the paper's CIFAR-10 experiment, on data that scikit-learn brings"
@@ -41,6 +43,15 @@ class Config:
     learning_rate: float = 0.003
     n_seeds: int = 5
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="hidden epochs batch_size n_seeds",
+            positive="lengthscale learning_rate",
+            probabilities="dropout",
+            seeds="seed",
+        )
 
 
 def configs(scale: str = "paper") -> list[Config]:

@@ -7,7 +7,7 @@ from stationary.lab.experiments import paper
 from stationary.lab.experiments.digits.config import INFINITE, MEASURES, TITLE, Config
 from stationary.lab.experiments.rows import Rows
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.report.content import Cell, Measured, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
 COLUMNS = 8  # number of columns of the figure
@@ -30,6 +30,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "digits": "Known (blue) and unknown (orange), all seeds: entropy (log scale) above, output std below."
         },
         tables=tables(results),
+        verdicts=verdicts(results),
     )
 
 
@@ -59,6 +60,24 @@ def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
     return (Table(caption, columns, tuple(rows)),)
 
 
+def verdicts(results: list[tuple[Config, Arrays]]) -> tuple[Verdict, ...]:
+    """Judge the paper's measure of unknown classes by the networks; this needs no histograms."""
+    networks = {prior: arrays for prior, arrays in _by_prior(results).items() if prior not in INFINITE}
+    by_std, by_entropy = (
+        {prior: float(a[f"auroc {name}, plain"].mean()) for prior, a in networks.items()} for name in ("std", "entropy")
+    )
+    best = max(by_entropy, key=by_entropy.__getitem__)
+    return (
+        Verdict(
+            "The standard deviation of the outputs tells unknown classes from known ones.",
+            "Fig. 4, here on digits",
+            f"It is the wrong way round (AUROC below 0.5) for {sum(value < 0.5 for value in by_std.values())} of "
+            f"{len(networks)} networks; entropy with {NAMES[best]} has {by_entropy[best]:.3f}.",
+            judged(value > 0.5 for value in by_std.values()),
+        ),
+    )
+
+
 def _by_prior(results: list[tuple[Config, Arrays]]) -> Rows:
     return {config.prior: arrays for config, arrays in results}
 
@@ -66,7 +85,7 @@ def _by_prior(results: list[tuple[Config, Arrays]]) -> Rows:
 def _histograms(by_prior: Rows) -> Figure:
     """Draw two rows for every eight activations: the entropy, and the standard deviation of the outputs."""
     rows = 2 * -(-len(by_prior) // COLUMNS)
-    figure, axes = plots.panels(rows, COLUMNS, width=12, height=1.8 * rows)
+    figure, axes = plots.panels(rows, COLUMNS, width=12, height=2.0 * rows)
     for i in range(len(by_prior), rows // 2 * COLUMNS):
         for ax in axes[2 * (i // COLUMNS) :, i % COLUMNS][:2]:
             ax.set_axis_off()
@@ -80,5 +99,5 @@ def _histograms(by_prior: Rows) -> Figure:
             ax.set(yticks=())
             ax.minorticks_off()
             ax.set_xlabel(measure, fontsize="small")
-        axes[row, column].set_title(NAMES[prior].replace(", ", "\n"), fontsize="small")
+        axes[row, column].set_title(NAMES[prior].replace(", ", "\n"), fontsize=plots.TITLE)
     return figure

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from stationary.lab.experiments import ranges
+
 TITLE = "Far from the data: ReLU against Matérn"
 REPRODUCES = "the claim behind Fig. 1, in one dimension (not a figure of the paper)"
 DURATION = {"smoke": "2 seconds", "demo": "20 seconds", "paper": "20 seconds"}
@@ -42,6 +44,15 @@ class Config:
     extent: float = 10.0
     resolution: int = 401
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="n_train hidden milestones epochs n_members n_samples resolution",
+            positive="nu lengthscale learning_rate extent",
+            probabilities="dropout",
+            seeds="seed",
+        )
 
 
 def configs(scale: str = "paper") -> list[Config]:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from stationary.lab.experiments.far_from_data.config import TITLE, Config
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Measured, Section, Table
+from stationary.lab.report.content import Measured, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
 
@@ -41,6 +41,17 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
                 tuple((label, *map(Measured.over, means[name])) for name, label in labels.items()),
             ),
         ),
+        verdicts=(_judged(means["relu"][-1], means["matern"][-1]),),
+    )
+
+
+def _judged(relu: np.ndarray[Any, Any], matern: np.ndarray[Any, Any]) -> Verdict:
+    return Verdict(
+        "Far from the data a ReLU network is confident, and a Matérn network is not.",
+        "introduction, Fig. 1",
+        f"Mean confidence {relu.mean():.3f} with ReLU and {matern.mean():.3f} with Matérn, where 0.5 is no idea; the "
+        f"surest Matérn network has {matern.max():.3f}, the least sure ReLU network {relu.min():.3f}.",
+        judged([bool(matern.max() < relu.min()), bool(matern.mean() < relu.mean())]),
     )
 
 
@@ -64,6 +75,7 @@ def _curves(arrays: Arrays, labels: dict[str, str]) -> Figure:
         ax.plot(arrays["grid"], arrays[name].T, color=plots.COLORS[0], alpha=0.6, linewidth=1.2)
         jitter = 0.02 * np.random.default_rng(0).standard_normal(len(arrays["y"]))
         ax.scatter(arrays["x"], arrays["y"] * 1.1 - 0.05 + jitter, s=4, color=plots.COLORS[4], linewidths=0)
-        ax.set(title=label, xlabel="input (training data in the shaded part)")
+        ax.set_title(label, fontsize=plots.TITLE)
+        ax.set(xlabel="input (training data in the shaded part)")
     axes[0].set(ylabel="probability of class 1", yticks=(0, 0.5, 1))
     return figure

@@ -28,7 +28,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results: Arrays = {"x": x[:, 0].cpu().numpy(), "y": y.cpu().numpy(), "grid": grid[:, 0].cpu().numpy()}
     for name, activation in (("relu", "relu"), ("matern", Matern(config.nu, config.lengthscale))):
         build = partial(StationaryHead, 1, 2, hidden=config.hidden, activation=activation, dropout=config.dropout)
-        posteriors = fit_seeds(MCDropout(config.n_samples), build, (x, y), training, config.n_members)
+        posteriors = fit_seeds(MCDropout(config.n_samples), build, (x, y), training, config.n_members, of=2)
         predictions = [predict(posterior, grid) for posterior in posteriors]
         results[name] = torch.stack([prediction.probs[:, 1] for prediction in predictions]).cpu().numpy()
     return results

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stationary.lab.experiments import ranges
 from stationary.lab.experiments.paper import RESTORED, TRAINABLE, Prior, in_a_row
 
 TITLE = "Radar emitters (Fig. 5)"
@@ -12,6 +13,7 @@ VERSION = 1
 LOCKSTEP = "seeds"
 
 GROUPS = ("known", "similar", "different")
+TOP = 5  # number of classes that an example shows
 # NN averages over MC dropout, ensemble and SWAG over several networks; infinite width, on the features, over functions.
 Averaging = Literal["NN", "ensemble", "SWAG", "infinite width"]
 AVERAGING: tuple[Averaging, ...] = ("NN", "ensemble", "SWAG", "infinite width")
@@ -88,6 +90,20 @@ class Config:
     epochs: int = 7
     batch_size: int = 50
     learning_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="n_emitters n_modes samples_per_mode n_test n_samples epochs batch_size",
+            positive="lengthscale learning_rate",
+            not_negative="spread error",
+            probabilities="dropout",
+            seeds="seeds",
+        )
+        if self.n_emitters < TOP:
+            raise ValueError(
+                f"n_emitters must be at least {TOP}, the classes that an example shows; got {self.n_emitters}; raise it"
+            )
 
 
 def configs(scale: str = "paper") -> list[Config]:

@@ -14,9 +14,10 @@ from stationary.inference import SWAG, Ensemble, InfiniteWidth, MCDropout, Metho
 from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
-from stationary.lab.experiments.radar.config import Averaged, Config
-from stationary.lab.experiments.scores import scored
+from stationary.lab.experiments.radar.config import TOP, Averaged, Config
+from stationary.lab.experiments.scores import as_is, scored
 from stationary.lab.models.radar_cnn import RadarCNN
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn.restored_prior import calibrate_prior
 from stationary.predictive import Categorical
@@ -27,7 +28,6 @@ TRAINING, VALIDATION, TEST = 1, 2, 3
 SIMILAR, DIFFERENT = 4, 5  # seeds of the simulations of unknown emitters
 ENSEMBLE = 5  # number of networks of an ensemble
 BINS = 40  # number of bins of the histograms
-TOP = 5  # number of classes that an example shows
 CLEAR = 2  # highest noise level of an example
 
 
@@ -67,10 +67,6 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
     A row is a prior and a method to average; the first axis of an array is that of the seeds.
     """
-    if config.n_emitters < TOP:
-        raise ValueError(
-            f"n_emitters must be at least {TOP}, the classes that an example shows; got {config.n_emitters}; raise it"
-        )
     data = simulated(
         config.n_emitters,
         config.n_modes,
@@ -119,7 +115,17 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
     held = None
     if config.method == "infinite width":
         held = data.validation.inputs().to(data.x), data.validation.targets().to(data.y)
-    return fit_folds(method, partial(build, config), folds, training_of(config), seeds=seeds, validation=held)
+    watch = inside.watched(config.epochs, len(data.x), device=data.x.device.type)
+    return fit_folds(
+        method,
+        partial(build, config),
+        folds,
+        training_of(config),
+        seeds=seeds,
+        validation=held,
+        progress=watch.epoch,
+        checkpoint=None if config.method == "SWAG" else watch.checkpoint,  # which watches the whole training
+    )
 
 
 def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:
@@ -136,7 +142,7 @@ def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:
 
 def _predicted(posterior: Posterior, data: Simulated) -> dict[str, Categorical]:
     inputs = {name: pulses.inputs().to(data.x.device) for name, pulses in data.groups.items()}
-    return {name: predict(posterior, x).to("cpu") for name, x in inputs.items()}
+    return {name: as_is(predict(posterior, x).to("cpu")) for name, x in inputs.items()}
 
 
 def _evaluated(row: Averaged, data: Simulated, posterior: Posterior) -> Quantities:

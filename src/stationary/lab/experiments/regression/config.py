@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from stationary.lab.experiments import ranges
+
 VERSION = 1
 TITLE = "Regression with a gap (Fig. 2)"
 REPRODUCES = "Fig. 2: 1-D regression, Gaussian processes over networks"
@@ -45,6 +47,15 @@ class Config:
     extent: float = 2.5
     n_points: int = 100
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(
+            self,
+            counts="hidden epochs n_samples gp_steps n_repeats n_points",
+            positive="lengthscale extent",
+            probabilities="dropout",
+            seeds="seed",
+        )
 
 
 SCALES: dict[str, dict[str, Any]] = {

@@ -1,5 +1,7 @@
 """The report of the regression experiment: curves, and their uncertainty between the data and far away."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -9,7 +11,7 @@ from stationary.lab.experiments import paper
 from stationary.lab.experiments.regression.config import PLACES, PRIORS, TITLE, Config
 from stationary.lab.experiments.rows import ByModel, by_model
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.report.content import Cell, Measured, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
 
@@ -26,12 +28,18 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "std averaged over repeats; the same networks with the restored prior; sine-cosine. Bottom: infinite width."
         },
         tables=tables(results),
+        verdicts=verdicts(results),
     )
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> tuple[Table, ...]:
     """Make a table of how uncertain the functions are, at the data and elsewhere."""
     return (_places(by_model(results)),)
+
+
+def verdicts(results: list[tuple[Config, Arrays]]) -> tuple[Verdict, ...]:
+    """Judge the claims of the figure; this needs no curves."""
+    return tuple(_verdicts(by_model(results)))
 
 
 def _label(model: str, prior: str, kind: str = "plain") -> str:
@@ -61,6 +69,38 @@ def _summary(found: ByModel) -> str:
         + ". Far away (|x| = 20) the plain local networks are sure of their last bias; the restored prior corrects it."
         + " Infinite width returns to its prior there by itself." * any(model == "infinite width" for model, _ in found)
     )
+
+
+def _verdicts(found: ByModel) -> Iterator[Verdict]:
+    order = [prior for prior in PRIORS if prior != "relu"]
+    gaps = {
+        label: [_gap(found[model, prior][1]) for prior in order]
+        for model, label in (("gp", "Gaussian processes"), ("network", "networks"))
+        if all((model, prior) in found for prior in order)
+    }
+    if gaps:
+        said = [f"{label} {', '.join(f'{gap:.1f}' for gap in values)}" for label, values in gaps.items()]
+        yield Verdict(
+            "From RBF to Matérn-1/2 functions become less stiff, Gaussian processes and networks alike.",
+            "Fig. 2",
+            f"Uncertainty in the gap, in units of that at the data, from RBF to Matérn-1/2: {'; '.join(said)}.",
+            judged(values == sorted(values) for values in gaps.values()),
+        )
+    places = {
+        model: [arrays["places, plain"].mean(0) for (kind, prior), (_, arrays) in found.items() if kind == model]
+        for model in ("gp", "network")
+    }
+    if all(places.values()):
+        edges, far = ({m: [p[k] / p[0] for p in each] for m, each in places.items()} for k in (2, 3))
+        yield Verdict(
+            "Outside of the data both are uncertain.",
+            "Fig. 2",
+            f"At the edges of the figure the uncertainty is {min(edges['gp']):.1f} to {max(edges['gp']):.1f} times "
+            f"that at the data for Gaussian processes, {min(edges['network']):.1f} to {max(edges['network']):.1f} "
+            f"times for networks; far away, at |x| = {PLACES['far away']:g}, down to {min(far['network']):.2f} times "
+            "for networks, which forget their prior unless it is restored.",
+            judged(ratio > 1 for each in edges.values() for ratio in each),
+        )
 
 
 def _gap(arrays: Arrays) -> float:
@@ -93,7 +133,7 @@ def _figure(found: ByModel) -> Figure:
         [("network", "sincos", "plain"), *(("network", prior, "restored") for prior in columns[1:])],
         [("infinite width", prior, "plain") for prior in columns],  # there is none of ReLU
     ]
-    figure, axes = plots.panels(4, len(columns), width=12, height=8.5, sharey=True)
+    figure, axes = plots.panels(4, len(columns), width=12, height=9.5, sharey=True)
     for row, keys in zip(axes, rows, strict=True):
         for ax, (model, prior, kind) in zip(row, keys, strict=True):
             if (model, prior) not in found:
@@ -107,6 +147,6 @@ def _figure(found: ByModel) -> Figure:
             ax.plot(arrays["grid"], mean, color=plots.COLORS[0], linewidth=1.2)
             ax.plot(arrays["grid"], toy_regression.function(torch.from_numpy(arrays["grid"])), "k:", linewidth=0.8)
             ax.scatter(arrays["x"], arrays["y"], s=2, color=plots.COLORS[4], linewidths=0, zorder=3)
-            ax.set_title(_label(model, prior, kind), fontsize="small")
+            ax.set_title(_label(model, prior, kind).replace(", restored", "\nrestored"), fontsize=plots.TITLE)
             ax.set(ylim=(-1.5, 2.2), xticks=(-2, -1, 0, 1, 2))
     return figure

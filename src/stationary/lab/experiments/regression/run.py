@@ -13,6 +13,7 @@ from stationary.lab.baselines.exact import ExactGP, gp_training
 from stationary.lab.data import toy_regression
 from stationary.lab.experiments import networks, paper
 from stationary.lab.experiments.regression.config import PLACES, Config
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
@@ -37,7 +38,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results["grid"] = grid[:, 0].cpu().numpy()
     if config.model == "gp":
         process = ExactGP().builder(KERNELS[config.prior](), split.train)
-        posterior = fit(ExactGP(), process, split.train, gp_training(config.gp_steps))
+        watch = inside.watched(config.gp_steps, len(near))
+        posterior = fit(ExactGP(), process, split.train, gp_training(config.gp_steps), progress=watch.epoch)
         asks = {"plain": [partial(_ask, posterior, None)]}
     elif config.model == "infinite width":
         posterior = InfiniteWidth(config.prior).posterior([nn.Linear(1, 1).to(near)], split.train)

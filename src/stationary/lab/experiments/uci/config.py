@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
+from stationary.lab.experiments import ranges
 from stationary.lab.experiments.paper import in_a_row
 
 TITLE = "UCI benchmarks (Table 1)"
@@ -181,6 +182,13 @@ class Config:
     n_inducing: int = 500
     n_samples: int = 100
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        ranges.check(self, counts="n_folds epochs batch_size hidden n_inducing n_samples", seeds="folds seed")
+        if self.n_folds < 2 or max(self.folds) >= self.n_folds:
+            raise ValueError(
+                f"n_folds must be at least 2 and more than the last of folds; got {self.n_folds} and {self.folds}"
+            )
 
 
 def configs(scale: str = "paper") -> list[Config]:

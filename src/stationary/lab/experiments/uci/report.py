@@ -9,9 +9,10 @@ import numpy as np
 from stationary.lab.experiments import paper
 from stationary.lab.experiments.rows import joined_rows
 from stationary.lab.experiments.uci.config import COMPARED, ENCODINGS, METRICS, SECONDS, TITLE, Config
-from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.report.content import Cell, Measured, Section, Table, Verdict, judged
 from stationary.lab.runs.store import Arrays
 
+HYBRIDS = ("SVGP", "GPDNN", "SV-DKL")  # the models with Gaussian processes that the paper compares with
 ROUNDING = 5e-4  # least std to divide by: the paper prints three digits, and some are 0.000
 WHY = {  # why some of our numbers are worse than the paper's; docs/uci.md has the measurements
     ("covtype", "rbf", "NN"): "e^(-x^2) is the RBF of length-scale 1, the paper's is 0.5: see NN lengthscale",
@@ -58,7 +59,7 @@ def lines_of(results: Iterable[tuple[Config, Arrays]]) -> list[Line]:
     """Collect results into lines, with all folds of a configuration together."""
     groups: dict[Config, list[Arrays]] = {}
     for config, arrays in results:
-        groups.setdefault(replace(config, folds=()), []).append(arrays)
+        groups.setdefault(replace(config, folds=(0,)), []).append(arrays)  # whichever its folds
     lines = []
     for config, folds in groups.items():
         for method, arrays in joined_rows(folds).items():
@@ -90,6 +91,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         ours=_in_words(rows),
         tables=tuple(_table(dataset, [row for row in rows if row.dataset == dataset]) for dataset in datasets),
         records=tuple(_records(rows)),
+        verdicts=tuple(_verdicts(rows)),
     )
 
 
@@ -135,6 +137,47 @@ def _in_words(rows: list[Line]) -> str:
         )
         parts.append(f"Diverged folds, left out of the means: {'; '.join(each)}.")
     return "\n\n".join(["Every row of the data is tested once.", *parts])
+
+
+def _verdicts(rows: list[Line]) -> Iterator[Verdict]:
+    """Judge the published numbers, and whether the network is as good as models with Gaussian processes."""
+    distances = [d for row in rows if row.dataset not in ENCODINGS for _, d in row.distances()]
+    if distances:
+        close, better = sum(abs(d) <= 2 for d in distances), sum(d > 2 for d in distances)
+        worse = len(distances) - close - better
+        yield Verdict(
+            "NLPD, accuracy and AUC on four data sets are as published.",
+            "Tables 1, 3 and 4",
+            f"Of {len(distances)} numbers {close} agree within two of the paper's standard deviations, {better} are "
+            f"better and {worse} worse.",
+            judged(d >= -2 for d in distances),
+        )
+    compared = {}
+    for dataset in dict.fromkeys(row.dataset for row in rows if row.dataset not in ENCODINGS and [*row.distances()]):
+        best = {
+            kind: min((row.metrics["NLPD"] for row in _of(rows, dataset, methods)), key=lambda m: m.mean, default=None)
+            for kind, methods in (("network", ("NN",)), ("hybrid", HYBRIDS))
+        }
+        network, hybrid = best["network"], best["hybrid"]
+        if network is not None and hybrid is not None:
+            compared[dataset] = (network.mean, hybrid.mean, network.mean <= hybrid.mean + 2 * (hybrid.std or 0.0))
+    if compared:
+        said = "; ".join(f"{name} {ours:.3f} against {theirs:.3f}" for name, (ours, theirs, _) in compared.items())
+        yield Verdict(
+            "The Matérn network is as good as models with Gaussian processes.",
+            "Table 1",
+            f"Best NLPD of a Matérn network against the best of GPDNN, SV-DKL and SVGP (lower is better): {said}.",
+            judged(good for *_, good in compared.values()),
+        )
+
+
+def _of(rows: list[Line], dataset: str, methods: tuple[str, ...]) -> list[Line]:
+    """Return the lines of these methods with a Matérn prior on a data set, of which some fold did not diverge."""
+    return [
+        row
+        for row in rows
+        if row.dataset == dataset and row.method in methods and row.prior in paper.NUS and row.diverged < row.folds
+    ]
 
 
 def _worse(row: Line, metric: str, distance: float) -> str:

@@ -45,6 +45,7 @@ from stationary.lab.experiments.uci.config import (
     SVGPRow,
     SWAGRow,
 )
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior
@@ -77,6 +78,7 @@ class Clock:
     def __init__(self, device: str) -> None:
         self.device = device
         self.start, self.epochs, self.solving = self.now(), list[float](), 0.0
+        self.resumed = False  # whether training went on from a checkpoint: how long it took is then not known
 
     def now(self) -> float:
         """Return the time in seconds, when the device has finished its work."""
@@ -91,7 +93,12 @@ class Clock:
         self.epochs.append(self.now())
 
     def seconds(self, trained: float) -> tuple[float, float, float]:
-        """Return the seconds of set-up, training and evaluation until now; ``trained`` is when training was over."""
+        """Return the seconds of set-up, training and evaluation until now; ``trained`` is when training was over.
+
+        They are NaN for a training that was stopped and continued, of which this clock has seen a part.
+        """
+        if self.resumed:
+            return math.nan, math.nan, math.nan
         epochs = self.epochs or [self.start]
         first, later = epochs[0] - self.start, epochs[-1] - epochs[0]
         training = later * len(epochs) / max(1, len(epochs) - 1) + self.solving
@@ -138,7 +145,17 @@ class Given:
         """Fit a posterior to each fold, or to other data for each."""
         config, folds = self.config, folds or [split.train for split in self.splits]
         seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
-        return fit_folds(method, build, folds, training, seeds=seeds, progress=self.clock.epoch, keep_diverged=True)
+        watch = inside.watched(training.epochs, len(folds[0][0]), device=self.clock.device)
+        checkpoint = None if isinstance(method, SWAG) else watch.checkpoint  # SWAG watches the whole training
+        self.clock.resumed |= checkpoint is not None and watch.resumed
+
+        def progress(number: int, *losses: float | None) -> None:
+            self.clock.epoch(number)
+            watch.epoch(number)
+
+        return fit_folds(
+            method, build, folds, training, seeds=seeds, progress=progress, keep_diverged=True, checkpoint=checkpoint
+        )
 
 
 def _activation(row: Row, name: str) -> nn.Module:

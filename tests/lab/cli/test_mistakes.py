@@ -1,0 +1,139 @@
+"""A user's mistake gets a line that says what to do, never a traceback; and status says where it looked."""
+
+import errno
+import os
+import tempfile
+
+import pytest
+from typer.testing import CliRunner
+
+import stationary
+from stationary.lab.cli import app as cli
+from stationary.lab.cli import places
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.runs import store
+from stationary.lab.runs.store import RunStore
+
+SMOKE = ("covariance", "--scale", "smoke")
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Run a command in an empty folder, with a cache of its own."""
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return lambda *arguments: CliRunner().invoke(cli.app, list(map(str, arguments)))
+
+
+def said(result):
+    """What is printed, on one line, when the command ended by itself and not by an error of Python."""
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def refuse(monkeypatch, number, name=""):
+    """Let files whose name begins so be refused with this error of the operating system."""
+    make = tempfile.mkstemp
+
+    def mkstemp(**options):
+        if options["prefix"].startswith(f".{name}"):
+            raise OSError(number, os.strerror(number), str(options["dir"]))
+        return make(**options)
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+
+
+def test_version(call):
+    result = call("--version")
+    assert result.exit_code == 0 and said(result) == f"stationary {stationary.__version__}"
+
+
+@pytest.mark.parametrize("command", ["list", "run", "status", "report", "archive"])
+def test_a_file_is_no_folder_for_results(call, command):
+    with open("afile", "w"):
+        pass
+    result = call(command, "--out", "afile")
+    assert result.exit_code == 2
+    assert "'--out': afile is a file; name a folder" in said(result) and "first:" not in said(result)
+
+
+def test_a_place_below_a_file_is_none(call):
+    with open("afile", "w"):
+        pass
+    result = call("run", *SMOKE, "--out", "afile/below")
+    assert result.exit_code == 1 and "afile/below" in said(result)
+    assert "Not a directory; choose a folder" in said(result)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "Permission denied; choose a folder that you may write to"),
+        (errno.EROFS, "Read-only file system; choose a folder that you may write to"),
+        (errno.ENOSPC, "No space left on device; make room there, or choose a folder on another disk"),
+    ],
+)
+def test_a_folder_that_takes_no_files(call, monkeypatch, number, advice):
+    with monkeypatch.context() as patch:
+        refuse(patch, number)
+        result = call("run", *SMOKE)
+    assert result.exit_code == 1 and advice in said(result) and "out/runs/covariance" in said(result)
+    call("run", *SMOKE)
+    for command in (("report", "covariance"), ("report", "covariance", "--format", "csv"), ("archive", "covariance")):
+        with monkeypatch.context() as patch:
+            refuse(patch, number)
+            result = call(*command)
+        assert result.exit_code == 1 and advice in said(result), command
+
+
+def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch):
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC, store.RESULT)
+        result = call("run", *SMOKE)
+    assert result.exit_code == 1 and "What is finished is kept." in said(result)
+    root = RunStore(cli.Path("out/runs")).root
+    assert not list(root.rglob(store.RUNNING)) and not list(root.rglob(store.RESULT))
+    assert "1 done, 0 reused" in said(call("run", *SMOKE))
+
+
+def test_an_error_of_ours_is_not_hidden(call, monkeypatch):
+    monkeypatch.setattr(cli, "print_table", lambda *_: os.stat("no such file"))
+    assert isinstance(call("list").exception, FileNotFoundError)
+
+
+def test_settings_are_refused_before_anything_runs(call):
+    result = call("run", "banana", "--set", "hidden=-3")
+    assert result.exit_code == 2 and "hidden must be an integer of at least 1; got -3" in said(result)
+    assert not os.path.exists("out")
+
+
+def test_status_says_where_it_looked_and_where_results_are(call, tmp_path):
+    here = tmp_path / "here" / "out" / "runs"
+    assert said(call("status")).endswith(f"looked in {here}, where no results are")
+    call("run", *SMOKE, "--out", "there")
+    there = tmp_path / "here" / "there"
+    assert said(call("status")).endswith(
+        f"looked in {here}, where no results are; results were last written to {there}: stationary status --out {there}"
+    )
+    assert said(call("status", "--out", "there")).endswith(f"looked in {there / 'runs'}")
+
+
+def test_what_is_gone_is_not_said_to_be_there(call, tmp_path):
+    places.remember(tmp_path / "gone")
+    assert places.last() is None
+    (tmp_path / "cache" / "last-out.txt").write_bytes(b"\xff\0")
+    assert places.last() is None
+
+
+def test_every_table_has_a_csv_file(call, tmp_path):
+    call("run", *SMOKE)
+    assert call("report", "covariance", "--format", "csv").exit_code == 0
+    experiment = EXPERIMENTS["covariance"]
+    (config,) = experiment.config.configs("smoke")
+    run = RunStore(cli.Path("out/runs")).load("covariance", experiment.config.VERSION, config)
+    tables = experiment.report.report([(config, run.arrays)]).tables
+    assert tables
+    for number, table in enumerate(tables, 1):
+        lines = (tmp_path / "here" / "out" / f"covariance-table{number}.csv").read_text().splitlines()
+        assert len(lines) == len(table.rows) + 1 and lines[0].split(",")[0] == table.columns[0]
