@@ -21,6 +21,7 @@ from stationary.lab.experiments.arena.methods.base import (
 )
 from stationary.lab.experiments.arena.protocol import PROTOCOL
 from stationary.lab.experiments.arena.tasks import Standardised, Task, folded
+from stationary.lab.torchvision_operators import declare
 from stationary.nn import StationaryHead
 from stationary.nn.init import seeded
 
@@ -52,6 +53,7 @@ def linear_layer(
 
 def laplace(task: Task, seed: int) -> Fitted:
     """Make the last layer of the deterministic network Gaussian, by laplace-torch."""
+    declare()  # it imports torchvision where that is installed
     with extra("arena"):
         from laplace import Laplace
     layer = nn.utils.skip_init(nn.Linear, task.n_features, task.n_classes)
