@@ -2,6 +2,7 @@
 # make test         every quick test (under 10 minutes on 2 cores)
 # make slow         the long tests, then make interop
 # make interop      the tests beside other libraries, in .venv-interop
+# make arena        our heads beside other libraries' methods, in .venv-arena: tests, runs and report; it needs the data
 # make lint         formatter, linter, type checkers, and who may import whom
 # make types        the part of lint that looks from outside: what an editor knows of the public names
 # make docs         the site, in site/
@@ -18,6 +19,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INTEROP := .venv-interop
 INTEROP_READY := $(INTEROP)/.ready
+ARENA := .venv-arena
+ARENA_READY := $(ARENA)/.ready
 MIN := .venv-min
 MIN_READY := $(MIN)/.ready
 LATEST := .venv-latest
@@ -27,7 +30,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 
 # Other versions of other libraries may warn; and the site is built with one set of versions.
 QUICKLY := -m pytest -n auto -m "not slow" -o filterwarnings=default --ignore tests/docs/test_docs.py
 
-.PHONY: demo test slow interop lint types docs dist test-min test-latest clean
+.PHONY: demo test slow interop arena lint types docs dist test-min test-latest clean
 
 demo: $(READY)
 	$(BIN)/stationary run --scale demo --jobs 2 --out out
@@ -44,6 +47,11 @@ interop: $(INTEROP_READY)
 	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest interop tests/inference/test_methods.py \
 		tests/inference/test_joint.py tests/docs/test_snippets.py -k "interop or laplace or next_experiment" \
 		-o filterwarnings=default # other libraries may warn
+
+arena: $(ARENA_READY)
+	OMP_NUM_THREADS=1 $(ARENA)/bin/python -m pytest tests/lab/experiments/test_arena.py -o filterwarnings=default
+	OMP_NUM_THREADS=1 $(ARENA)/bin/stationary run arena --scale paper --out out
+	$(ARENA)/bin/stationary report arena --scale paper --out out
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -79,7 +87,7 @@ test-latest:
 	OMP_NUM_THREADS=1 $(LATEST)/bin/python $(QUICKLY)
 
 clean:
-	rm -rf $(VENV) $(INTEROP) $(MIN) $(LATEST) $(EMPTY) out dist site
+	rm -rf $(VENV) $(INTEROP) $(ARENA) $(MIN) $(LATEST) $(EMPTY) out dist site
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -91,6 +99,11 @@ $(INTEROP_READY): pyproject.toml interop/requirements.txt interop/constraints.tx
 	$(INTEROP)/bin/python -m pip install --quiet --constraint interop/constraints.txt \
 		--requirement interop/requirements.txt --editable .
 	touch $(INTEROP_READY)
+
+$(ARENA_READY): pyproject.toml constraints-arena.txt
+	$(PYTHON) -m venv $(ARENA)
+	$(ARENA)/bin/python -m pip install --quiet --constraint constraints-arena.txt --editable ".[arena]" pytest
+	touch $(ARENA_READY)
 
 $(MIN_READY): pyproject.toml constraints-min.txt # on Python 3.10 or 3.11: the lowest versions know no later one
 	$(PYTHON) -m venv $(MIN)

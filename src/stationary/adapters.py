@@ -59,7 +59,7 @@ def pytorch_ood_detector(
         batch_size: number of inputs in a pass; by default all go in one.
     """
     try:
-        from pytorch_ood.api import Detector  # type: ignore[import-not-found]
+        from pytorch_ood.api import Detector
     except ModuleNotFoundError as error:
         raise ImportError(
             f"pytorch_ood_detector needs {error.name}, which is not installed: pip install pytorch-ood; without it, "

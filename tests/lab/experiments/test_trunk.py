@@ -144,7 +144,7 @@ def test_only_the_first_classes_are_seen(n_classes):
 
 def test_each_epoch_is_a_new_order_of_augmented_images(monkeypatch):
     plain, losses = [], []
-    cross_entropy = trunk.F.cross_entropy
+    cross_entropy = nn.functional.cross_entropy
 
     def augment(images, generator):
         plain.append(images)
@@ -159,7 +159,7 @@ def test_each_epoch_is_a_new_order_of_augmented_images(monkeypatch):
 
     trunk_augmented = trunk.augmented
     monkeypatch.setattr(trunk, "augmented", augment)
-    monkeypatch.setattr(trunk.F, "cross_entropy", loss)
+    monkeypatch.setattr(nn.functional, "cross_entropy", loss)
     _, curve = trained(recipe=replace(RECIPE, epochs=2, label_smoothing=0.1))
     assert [len(images) for images in plain] == [100] * 8, "the last 30 are left out"
     names = {image.numpy().tobytes(): i for i, image in enumerate(IMAGES.x_train)}

@@ -37,7 +37,7 @@ DataDir = Annotated[
 
 
 def data(
-    name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10 or clinc150.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder to put it into; without it, the cache folder.")
     ] = None,
@@ -48,20 +48,34 @@ def data(
 
     Example: stationary data cifar10 --data-dir ~/data
     """
-    if name not in (None, "cifar10"):
+    if name not in (None, "cifar10", "clinc150"):
         raise typer.BadParameter(
-            f"there is no data set {name} to download; name cifar10, or nothing to see the bundled ones"
+            f"there is no data set {name} to download; name cifar10 or clinc150, or nothing to see the bundled ones"
         )
     if data_dir and not name:
         raise typer.BadParameter(
             f"--data-dir {data_dir} needs a data set to put there; try: stationary data cifar10 ..."
         )
-    if name:
+    if name == "cifar10":
         _download_cifar10(data_dir)
+        return
+    if name == "clinc150":
+        _download_clinc150(data_dir)
         return
     lines = (files("stationary.lab.data.files") / "README.md").read_text().splitlines()
     table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     print_table(table[0], table[2:])
+
+
+def _download_clinc150(data_dir: Path | None) -> None:
+    from stationary.lab.data import clinc150
+
+    try:
+        place = clinc150.download(data_dir)
+    except (OSError, ValueError) as error:
+        warn(str(error))
+        raise typer.Exit(1) from None
+    say(f"CLINC150 is in {place}, and verified")
 
 
 def _download_cifar10(data_dir: Path | None) -> None:

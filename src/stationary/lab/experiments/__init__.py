@@ -18,5 +18,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         "uci",
         "cifar10",
         "radar",
+        "arena",
     )
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scikit-learn", "matplotlib")
+PEERS = ("pytorch-ood", "laplace-torch", "vbll", "transformers", "catboost")  # of the arena
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
@@ -22,7 +23,7 @@ def environment(device: str = "cpu") -> dict[str, Any]:
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
         "python": platform.python_version(),
-        "versions": {name: v for name in PACKAGES if (v := _version(name))},
+        "versions": {name: v for name in (*PACKAGES, *PEERS) if (v := _version(name))},
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
         "device": device,

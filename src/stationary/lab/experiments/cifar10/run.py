@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from stationary import metrics
 from stationary.inference import InfiniteWidth, MCDropout, Posterior, fit_folds, predict
 from stationary.lab.data import cifar10
+from stationary.lab.data.augment import is_held_out
 from stationary.lab.data.split import Split
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.cifar10 import trunk
@@ -108,7 +109,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
 
 def _held_out(split: Split) -> tuple[Pair, Pair]:
     """Return the training rows without those that are held out, and these."""
-    out = trunk.is_held_out(split.y_train)
+    out = is_held_out(split.y_train)
     return (split.x_train[~out], split.y_train[~out]), (split.x_train[out], split.y_train[out])
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from stationary._extras import extra
 from stationary._files import cache_folder, write_atomically
 from stationary.inference import Point, fit, predict
 from stationary.lab.data import cache, cifar10
+from stationary.lab.data.augment import augmented, is_held_out
 from stationary.lab.data.cifar10 import Images
 from stationary.lab.data.split import Split
 from stationary.lab.experiments.cifar10.config import HELD_OUT, TRUNK_CLASSES, TRUNK_EPOCHS
@@ -32,7 +32,6 @@ with extra("experiments"):
     from safetensors import SafetensorError
     from safetensors.torch import load_file, save
 
-SHIFT = 4  # largest random shift of an image, in pixels
 BATCH, CHUNK = (
     {"cuda": 250, "cpu": 25},
     2_500,
@@ -169,29 +168,6 @@ def _training(recipe: TrunkRecipe, device: str) -> Training:
         precision="bfloat16" if device == "cuda" else "float32",
         seed=recipe.seed,
     )
-
-
-def augmented(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Shift each image by up to 4 pixels, with black beyond its edges, and mirror every second one on average.
-
-    The result has its channels last in memory.
-    """
-    n, device = len(images), images.device
-    shift = torch.randint(0, 2 * SHIFT + 1, (2, n, 1), generator=generator, device=device)
-    mirrored = torch.rand(n, 1, generator=generator, device=device) < 0.5
-    at = torch.arange(32, device=device)
-    rows, columns = shift[0] + at, shift[1] + torch.where(mirrored, at.flip(0), at)  # (n, 32) each
-    each = torch.arange(n, device=device)[:, None, None]
-    return F.pad(images, (SHIFT,) * 4)[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-def is_held_out(y: Tensor) -> Tensor:
-    """Say of each image, by the classes (n,) of all in their order, whether it is among the last tenth of its class."""
-    held = torch.zeros_like(y, dtype=torch.bool)
-    for label in y.unique():
-        rows = (y == label).nonzero()[:, 0]
-        held[rows[len(rows) - len(rows) // 10 :]] = True
-    return held
 
 
 def _of_classes(x: Tensor, y: Tensor, n_classes: int, device: str) -> tuple[Tensor, Tensor]:

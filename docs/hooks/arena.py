@@ -1,0 +1,141 @@
+"""Writes docs/arena.md and results/arena/summary.csv from the runs in results/arena.
+
+``mkdocs build`` calls it, or alone: python docs/hooks/arena.py. The words are in arena.md.jinja, all numbers come from
+here.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from stationary.lab.experiments.arena import protocol, report
+from stationary.lab.experiments.arena.config import EVENTS, Config
+from stationary.lab.report.content import Section, Table
+from stationary.lab.report.render import render_csv, render_markdown
+
+ROOT = Path(__file__).parents[2]
+Results = list[tuple[Config, dict[str, Any]]]
+
+
+def stored(folder: Path) -> list[dict[str, Any]]:
+    """The files of results, in the order of the events and of the protocol; files without numbers are left out."""
+    found = [json.loads(path.read_bytes()) for path in folder.glob("*.json")]
+    found = [content for content in found if "numbers" in content]
+    events, methods = list(EVENTS), list(protocol.PROTOCOL)
+    place = lambda content: (events.index(content["config"]["dataset"]), methods.index(content["config"]["method"]))  # noqa: E731
+    return sorted(found, key=place)
+
+
+def results(folder: Path) -> Results:
+    """The runs as a report takes them, all seeds of a method as one."""
+    return [
+        (
+            Config(**content["config"] | {"seeds": tuple(content["config"]["seeds"])}),
+            {name: np.array(values) for name, values in content["numbers"].items()},
+        )
+        for content in stored(folder)
+    ]
+
+
+def tables(some: Iterable[Table]) -> list[str]:
+    """Tables in Markdown, each under its caption."""
+    return [render_markdown([Section("", "", "", tables=(table,))]).removeprefix("## \n\n").strip() for table in some]
+
+
+def losses(methods: report.Methods) -> list[str]:
+    """Where something else is better than ours, in words; one line for each kind of inputs and of measure."""
+    lines = []
+    label = lambda method: protocol.PROTOCOL[method].label  # noqa: E731
+    for unknown in report.unknowns(methods):
+        name = f"AUROC: {unknown}"
+        ahead = [
+            f"{label(method)} (AUROC {report.over_seeds(methods[method], name).mean:.3f})"
+            for method in report.better(methods, unknown)
+        ]
+        best = max(methods, key=lambda method: report.over_seeds(methods[method], name).mean)
+        if report.OURS not in methods:
+            lines.append(
+                f"**{unknown}**: the best is {label(best)} (AUROC {report.over_seeds(methods[best], name).mean:.3f}); "
+                "infinite width has not run here yet."
+            )
+            continue
+        own = report.over_seeds(methods[report.OURS], name).mean
+        told = (
+            f"better than ours ({own:.3f}): {', '.join(ahead)}" if ahead else f"no peer is better than ours ({own:.3f})"
+        )
+        lines.append(f"**{unknown}**: by more than a paired standard error, {told}.")
+    for metric, sign in report.KNOWN.items():
+        values = {method: sign * report.over_seeds(numbers, metric).mean for method, numbers in methods.items()}
+        best = max(values, key=lambda method: values[method])
+        ours = max(
+            (method for method in values if protocol.PROTOCOL[method].ours),
+            key=lambda method: values[method],
+            default=best,
+        )
+        if values[best] > values[ours]:
+            whose = label(best) if protocol.PROTOCOL[best].probabilities == "own" else "the network itself"
+            lines.append(
+                f"**{metric} on known inputs**: {whose} has {abs(values[best]):.3f}, the best of ours "
+                f"({label(ours)}) {abs(values[ours]):.3f}."
+            )
+    return lines
+
+
+def origins(folder: Path) -> str:
+    """The machines, commits and versions of the runs, each once."""
+    seen: dict[str, int] = {}
+    for content in stored(folder):
+        for one in content["environments"]:
+            versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
+            threads = f"{one['threads']} thread{'s' * (one['threads'] > 1)}"
+            line = f"{one['cpu']}, {threads}; commit `{one['commit'][:10]}`; Python {one['python']}, {versions}"
+            seen[line] = seen.get(line, 0) + 1
+    return "\n".join(f"- {count} runs: {line}" for line, count in seen.items())
+
+
+def page(root: Path) -> str:
+    folder = root / "results" / "arena"
+    found = report.by_dataset(results(folder))
+    grid = [("method", "code", "score", "what is chosen", "what is not"), (":--",) * 5, *protocol.rows()]
+    parts = {
+        dataset: {
+            "event": event,
+            "losses": losses(methods),
+            "tables": tables(report.tables(event, dataset, methods)),
+            "left_out": [entry.label for name, entry in protocol.PROTOCOL.items() if name not in methods],
+        }
+        for (event, dataset), methods in found.items()
+    }
+    template = jinja2.Template((Path(__file__).parent / "arena.md.jinja").read_text(), keep_trailing_newline=True)
+    return template.render(
+        parts=parts,
+        protocol="\n".join(f"| {' | '.join(row)} |" for row in grid),
+        network=protocol.NETWORK_RULE,
+        training=protocol.TRAINING_RULE,
+        trunks=json.loads((folder / "trunks.json").read_bytes()),
+        origins=origins(folder),
+    )
+
+
+def write(root: Path = ROOT) -> None:
+    """Write the page and the summary, unless they are there and as the results are."""
+    folder = root / "results" / "arena"
+    written = {
+        root / "docs" / "arena.md": page(root),
+        folder / "summary.csv": render_csv(report.report(results(folder))),
+    }
+    for path, text in written.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def on_pre_build(*, config: Any) -> None:
+    write()
+
+
+if __name__ == "__main__":
+    write()

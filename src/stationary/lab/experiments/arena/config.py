@@ -1,0 +1,50 @@
+"""The configurations of the arena: an event, its data, a method and seeds."""
+
+from dataclasses import dataclass
+
+from stationary.lab.experiments.arena.protocol import PROTOCOL
+
+TITLE = "The arena: against what people would pick instead"
+REPRODUCES = "nothing: our heads beside other libraries' methods, on the same features, splits and seeds"
+DURATION = {"smoke": "seconds", "demo": "minutes, when the data and the peers are there", "paper": "an hour"}
+VERSION = 1
+LOCKSTEP = "seeds"
+
+EVENTS = {"clinc150": "unknown questions", "fashion-mnist": "unknown images", "generated": "generated"}
+SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Config:
+    """One method on one data set.
+
+    Args:
+        event: name of the event.
+        dataset: name of the data set: a key of ``EVENTS``.
+        method: name of the method: a key of ``PROTOCOL``.
+        seeds: seeds; each is that of a trunk, or where the features are frozen draws which of the known rows train
+            and which validate, and is the seed of heads.
+    """
+
+    event: str
+    dataset: str
+    method: str
+    seeds: tuple[int, ...] = (0,)
+
+
+def configs(scale: str = "paper") -> list[Config]:
+    """Return the configurations; "smoke" has generated features and the methods that need no other library."""
+    if scale == "smoke":
+        return [Config("generated", "generated", name) for name, entry in PROTOCOL.items() if not entry.needs]
+    datasets = [dataset for dataset in EVENTS if dataset != "generated"]
+    return [
+        Config(EVENTS[dataset], dataset, method, (seed,))
+        for dataset in datasets
+        for method in PROTOCOL
+        for seed in range(SEEDS if scale == "paper" and not one_ensemble(dataset, method) else 1)
+    ]
+
+
+def one_ensemble(dataset: str, method: str) -> bool:
+    """Whether the seeds are the members, so that there is one result."""
+    return dataset == "fashion-mnist" and method == "ensemble"

@@ -1,0 +1,41 @@
+"""Our heads, by one configuration for all events: finite, with the restored prior, and of infinite width."""
+
+from torch import nn
+
+from stationary.inference import ExactDropout, InfiniteWidth, Posterior, predict
+from stationary.lab.experiments.arena.methods.base import Fitted, Judged, by_entropy, probabilities, trained, training
+from stationary.lab.experiments.arena.tasks import Task
+from stationary.nn import StationaryHead
+from stationary.nn.restored_prior import calibrate_prior
+
+HIDDEN = 512  # as the paper takes it for images
+
+
+def _finite(task: Task, seed: int) -> Posterior:
+    build = lambda: StationaryHead(task.n_features, task.n_classes, hidden=HIDDEN)  # noqa: E731
+    return trained(task, build, training(seed), ExactDropout())
+
+
+def finite_head(task: Task, seed: int) -> Fitted:
+    posterior = _finite(task, seed)
+    return Fitted(lambda x: by_entropy(probabilities(posterior, x)))
+
+
+def restored_prior(task: Task, seed: int) -> Fitted:
+    posterior = _finite(task, seed)
+    calibrate_prior(posterior.networks[0], task.train[0], batch_size=5000)
+    return Fitted(lambda x: by_entropy(probabilities(posterior, x)))
+
+
+def infinite_width(task: Task, seed: int) -> Fitted:
+    """Make the posterior on the features, which are a trunk's although the network here begins behind it."""
+    network = nn.Linear(task.n_features, task.n_classes)
+    method = InfiniteWidth(geometry="polar", per_column=False, seed=seed)
+    posterior = method.posterior(network, task.train, validation=task.validation)
+    untempered, numbers = posterior.untempered(), posterior.numbers
+    chosen = {
+        "lengthscale": float(numbers.lengthscale),
+        "variance": float(numbers.variance),
+        "temperature": float(numbers.temperature),
+    }
+    return Fitted(lambda x: Judged(probabilities(posterior, x), predict(untempered, x).energy()), chosen)

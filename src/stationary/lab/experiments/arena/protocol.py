@@ -1,0 +1,160 @@
+"""The protocol, written before any test row was looked at: what each method may choose, how, and how it is judged.
+
+Everybody is fitted to the training rows and chooses by the validation rows, which are of known classes. Unknown inputs
+choose nothing, not even those that a data set offers for it: a number that only unknown inputs could choose stays at
+the default of the library that the method comes from.
+"""
+
+from dataclasses import dataclass
+
+NETWORK = "the network's"  # probabilities of the deterministic network, beside a detector that has none of its own
+BY_NLPD = "lowest NLPD of the validation rows"
+FIXED = "nothing is chosen"
+EPOCHS = "the epoch with the lowest loss of the validation rows"
+SCORES = {  # a higher score is farther out; p are a method's probabilities and z its outputs
+    "doubt": "1 - max p",
+    "entropy": "entropy of p",
+    "energy": "-log sum exp z",
+    "detector": "the detector's own",
+}
+INFINITE_WIDTH = "infinite width"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method.
+
+    Args:
+        label: name in tables.
+        code: whose code it is, a distribution with its version's name on PyPI.
+        score: name in ``SCORES`` of the one score by which it tells unknown inputs.
+        rule: how numbers and epochs are chosen.
+        grid: what is tried, by name.
+        probabilities: whose probabilities are judged on known inputs.
+        settings: numbers that are not chosen, in words; empty if all are the code's defaults.
+        needs: module to import beyond the extra "experiments"; empty if none is.
+    """
+
+    label: str
+    code: str
+    score: str
+    rule: str = FIXED
+    grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    probabilities: str = NETWORK
+    settings: str = ""
+    needs: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.code == "stationary"
+
+
+def _detector(label: str, settings: str = "", rule: str = FIXED, grid: tuple[float, ...] = ()) -> Entry:
+    named = (("reg", grid),) if grid else ()
+    return Entry(label, "pytorch-ood", "detector", rule, named, settings=settings, needs="pytorch_ood")
+
+
+PROTOCOL: dict[str, Entry] = {
+    "msp": _detector("MSP"),
+    "energy": _detector("energy"),
+    "maxlogit": _detector("MaxLogit"),
+    "gen": _detector("GEN"),
+    "react": _detector("ReAct", "clipped at the 90 % quantile"),
+    "ash": _detector("ASH", "ASH-S, 65 % of the features pruned"),
+    "she": _detector("SHE"),
+    "vim": _detector("ViM", "half of the dimensions are principal"),
+    "knn": _detector("KNN", "k = 50"),
+    "mahalanobis": _detector("Mahalanobis"),
+    "rmd": _detector("RMD"),
+    "ddu": _detector(
+        "DDU",
+        "a Gaussian for each class (GMM)",
+        "highest likelihood of the validation rows",
+        (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+    ),
+    "laplace": Entry(
+        "Laplace",
+        "laplace-torch",
+        "entropy",
+        "prior precision by its marginal likelihood",
+        probabilities="own",
+        settings="last layer, Kronecker, 100 samples of the weights",
+        needs="laplace",
+    ),
+    "vbll": Entry(
+        "VBLL",
+        "vbll",
+        "doubt",
+        f"{BY_NLPD}, for each number {EPOCHS}",
+        (("wishart_scale", (0.01, 0.1, 1.0)),),
+        "own",
+        "discriminative, diagonal, regularisation 1 / n, 100 samples",
+        "vbll",
+    ),
+    "mc dropout": Entry(
+        "MC dropout",
+        "torch",
+        "entropy",
+        f"{BY_NLPD}, for each number {EPOCHS}",
+        (("dropout", (0.1, 0.2, 0.5)),),
+        "own",
+        "a head of 512 ReLU units, 100 masks",
+    ),
+    "ensemble": Entry(
+        "ensemble of 5", "torch", "entropy", EPOCHS, (), "own", "five heads of 512 ReLU units; of images, five trunks"
+    ),
+    "lof": Entry("LOF", "scikit-learn", "detector"),
+    "isolation forest": Entry("isolation forest", "scikit-learn", "detector"),
+    "logistic regression": Entry(
+        "logistic regression",
+        "scikit-learn",
+        "doubt",
+        BY_NLPD,
+        (("C", (0.01, 0.1, 1.0, 10.0)),),
+        "own",
+        "standardised columns, at most 300 iterations",
+    ),
+    "finite head": Entry(
+        "ours, finite head",
+        "stationary",
+        "entropy",
+        EPOCHS,
+        (),
+        "own",
+        "StationaryHead of 512 units, Matérn-5/2, all dropout masks in closed form, standardised columns",
+    ),
+    "restored prior": Entry(
+        "ours, restored prior", "stationary", "entropy", EPOCHS, (), "own", "the finite head after calibrate_prior"
+    ),
+    INFINITE_WIDTH: Entry(
+        "ours, infinite width",
+        "stationary",
+        "energy",
+        "length-scale, variance and temperature by its own search: the NLPD of the validation rows",
+        (),
+        "own",
+        "InfiniteWidth() on the features: Matérn-5/2, polar, 1,000 inducing rows",
+    ),
+}
+NETWORK_RULE = (
+    "The deterministic network is the trunk with its own last layer; on frozen sentence vectors, a linear layer on "
+    f"standardised columns, its weight decay of 0, 1e-5, 1e-4 or 1e-3 by the {BY_NLPD}, for each {EPOCHS}."
+)
+TRAINING_RULE = (
+    "Heads are trained with Adam, learning rate 1e-3, batches of 200, for at most 100 epochs; training stops after 10 "
+    "epochs without a lower loss of the validation rows."
+)
+
+
+def rows() -> list[tuple[str, ...]]:
+    """Return the protocol as rows of a table: method, code, score, what is chosen, and what is fixed."""
+    return [
+        (
+            entry.label,
+            entry.code,
+            SCORES[entry.score],
+            "; ".join([entry.rule, *(f"{name} of {', '.join(f'{v:g}' for v in tried)}" for name, tried in entry.grid)]),
+            entry.settings or "the code's defaults",
+        )
+        for entry in PROTOCOL.values()
+    ]

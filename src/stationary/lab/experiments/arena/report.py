@@ -1,0 +1,162 @@
+"""The report of the arena: every method on every data set, the best first, and how far each is from ours."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stationary.lab.experiments.arena.config import TITLE, Config
+from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, PROTOCOL
+from stationary.lab.report import figures as plots
+from stationary.lab.report.content import Cell, Measured, Section, Table
+from stationary.lab.runs.store import Arrays
+
+KNOWN, UNKNOWN = {"accuracy": 1, "NLPD": -1, "ECE": -1}, {"AUROC": 1, "FPR95": -1, "AUPR": 1}  # 1: higher is better
+OURS = INFINITE_WIDTH  # the method that differences are taken from
+Values = dict[int, dict[str, float]]  # by seed, the numbers by name
+Methods = dict[str, Values]
+
+
+def by_dataset(results: list[tuple[Config, Arrays]]) -> dict[tuple[str, str], Methods]:
+    """Return the numbers by event and data set, method and seed, but for seconds, which depend on the machine."""
+    found: dict[tuple[str, str], Methods] = {}
+    for config, arrays in results:
+        methods = found.setdefault((config.event, config.dataset), {})
+        for place, seed in enumerate(config.seeds):
+            shown = (name for name in arrays if name != "features" and not name.startswith("seconds"))
+            numbers = {name: float(arrays[name][place]) for name in shown}
+            methods.setdefault(config.method, {})[seed] = numbers
+    return found
+
+
+def over_seeds(values: Values, name: str) -> Measured:
+    """Return mean and standard deviation over the seeds, divided by n - 1; a single seed has none."""
+    return measured([numbers[name] for numbers in values.values()])
+
+
+def measured(numbers: list[float]) -> Measured:
+    return Measured(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None)
+
+
+def paired(methods: Methods, method: str, name: str) -> list[float]:
+    """Return ours minus the method's, for each seed that both have."""
+    ours, theirs = methods.get(OURS, {}), methods[method]
+    return [ours[seed][name] - numbers[name] for seed, numbers in theirs.items() if seed in ours and method != OURS]
+
+
+def difference(methods: Methods, method: str, name: str) -> Measured | None:
+    """Return ours minus the method's, its mean and standard error over the paired seeds; None if below two."""
+    differences = paired(methods, method, name)
+    if len(differences) < 2:
+        return None
+    found = measured(differences)
+    return Measured(found.mean, (found.std or 0.0) / len(differences) ** 0.5)
+
+
+def unknowns(methods: Methods) -> list[str]:
+    names = next(iter(next(iter(methods.values())).values()))
+    return [name.removeprefix("AUROC: ") for name in names if name.startswith("AUROC: ")]
+
+
+def better(methods: Methods, unknown: str) -> list[str]:
+    """Return the peers whose AUROC is higher than ours by more than a paired standard error, the highest first."""
+    found = {}
+    for method in methods:
+        ours = difference(methods, method, f"AUROC: {unknown}")
+        if ours and ours.mean < -(ours.std or 0.0) and not PROTOCOL[method].ours:
+            found[method] = ours.mean
+    return sorted(found, key=lambda method: found[method])
+
+
+def report(results: list[tuple[Config, Arrays]]) -> Section:
+    found = by_dataset(results)
+    return Section(
+        title=TITLE,
+        paper="The paper compares with other priors and with Gaussian process hybrids, not with other detectors.",
+        ours="\n\n".join(_in_words(*place, methods) for place, methods in found.items()),
+        figures={"arena": _ranks(found)},
+        captions={
+            "arena": "Rank of each method by AUROC, 1 is the best, on each kind of unknown inputs; ours in orange."
+        },
+        tables=tuple(table for place, methods in found.items() for table in tables(*place, methods)),
+        records=tuple(record for place, methods in found.items() for record in records(*place, methods)),
+    )
+
+
+def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
+    """Make a table of the unknown inputs, for each kind, and one of the known ones."""
+    for unknown in unknowns(methods):
+        metrics = [f"{metric}: {unknown}" for metric in UNKNOWN]
+        order = sorted(methods, key=lambda method: -over_seeds(methods[method], metrics[0]).mean)
+        rows: list[tuple[Cell, ...]] = [
+            (
+                PROTOCOL[method].label,
+                *(over_seeds(methods[method], metric) for metric in metrics),
+                difference(methods, method, metrics[0]),
+                len(methods[method]),
+            )
+            for method in order
+        ]
+        caption = f"{event}, {dataset}: unknown are {unknown}. Mean and standard deviation over seeds; the column "
+        caption += "ours minus it is the AUROC of infinite width minus the row's, with its paired standard error."
+        yield Table(caption, ("method", *UNKNOWN, "ours minus it", "seeds"), tuple(rows))
+    order = sorted(methods, key=lambda method: over_seeds(methods[method], "NLPD").mean)
+    own = [method for method in order if PROTOCOL[method].probabilities == "own"]
+    network = [method for method in order if method not in own][:1]  # all detectors have the network's probabilities
+    known: list[tuple[Cell, ...]] = [
+        (
+            "the network itself" if method in network else PROTOCOL[method].label,
+            *(over_seeds(methods[method], metric) for metric in KNOWN),
+        )
+        for method in order
+        if method in own or method in network
+    ]
+    yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN), tuple(known))
+
+
+def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, Any]]:
+    """Yield the numbers of summary.csv, and of each AUROC how much ours is above it."""
+    for method, values in methods.items():
+        for name in next(iter(values.values())):
+            metric, _, unknown = name.partition(": ")
+            place = {"event": event, "data": dataset, "unknown": unknown or None, "method": method}
+            found = over_seeds(values, name)
+            yield place | {"metric": metric, "mean": found.mean, "std": found.std, "n": len(values)}
+            if metric == "AUROC" and (differences := paired(methods, method, name)):
+                found = measured(differences)
+                of_both = {"mean": found.mean, "std": found.std, "n": len(differences)}
+                yield place | {"metric": "AUROC of infinite width minus it"} | of_both
+
+
+def _in_words(event: str, dataset: str, methods: Methods) -> str:
+    parts = []
+    for unknown in unknowns(methods):
+        name = f"AUROC: {unknown}"
+        best = max(methods, key=lambda method: over_seeds(methods[method], name).mean)
+        text = f"{event}, {dataset} against {unknown}: the best is {PROTOCOL[best].label}, AUROC "
+        text += f"{over_seeds(methods[best], name).mean:.3f}"
+        if OURS in methods:
+            ahead = better(methods, unknown)
+            text += f"; infinite width has {over_seeds(methods[OURS], name).mean:.3f}. Better than it by more than a "
+            text += f"paired standard error: {', '.join(PROTOCOL[method].label for method in ahead) or 'nobody'}"
+        parts.append(text + ".")
+    if left_out := [entry.label for method, entry in PROTOCOL.items() if method not in methods]:
+        parts.append(f"Left out, since there are no results of them: {', '.join(left_out)}.")
+    return " ".join(parts)
+
+
+def _ranks(found: dict[tuple[str, str], Methods]) -> Figure:
+    """Draw the rank of each method by AUROC, a column for each kind of unknown inputs."""
+    panels = [(dataset, unknown, methods) for (_, dataset), methods in found.items() for unknown in unknowns(methods)]
+    figure, axes = plots.panels(1, len(panels), width=3.2 * len(panels), height=5)
+    for ax, (dataset, unknown, methods) in zip(np.ravel(axes), panels, strict=True):
+        values = {method: over_seeds(numbers, f"AUROC: {unknown}").mean for method, numbers in methods.items()}
+        order = sorted(values, key=lambda method: values[method])
+        colors = [plots.COLORS[1 if PROTOCOL[method].ours else 0] for method in order]
+        ax.barh(range(len(order)), [values[method] for method in order], color=colors)
+        labels = [f"{len(order) - place} {PROTOCOL[method].label}" for place, method in enumerate(order)]
+        ax.set_yticks(range(len(order)), labels, fontsize="x-small")
+        ax.set(xlim=(min(0.5, *values.values()), 1), xlabel="AUROC")
+        ax.set_title(f"{dataset}: {unknown}", fontsize="small")
+    return figure

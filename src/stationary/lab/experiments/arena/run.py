@@ -1,0 +1,103 @@
+"""One method of the arena, fitted and judged."""
+
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+
+from stationary import metrics
+from stationary.lab.experiments.arena import images, questions
+from stationary.lab.experiments.arena.config import SEEDS, Config, one_ensemble
+from stationary.lab.experiments.arena.methods import METHODS, Judged
+from stationary.lab.experiments.arena.methods.classifiers import linear_layer
+from stationary.lab.experiments.arena.protocol import PROTOCOL
+from stationary.lab.experiments.arena.tasks import Task
+from stationary.lab.experiments.paper import look_up
+from stationary.lab.runs.store import Arrays
+from stationary.predictive import Categorical, Members
+
+
+def missing(configs: Sequence[Config]) -> str | None:
+    """Say why these configurations cannot run here and what to do about it; None if they can run."""
+    needed = {PROTOCOL[config.method].needs: PROTOCOL[config.method].code for config in configs}
+    if absent := sorted(code for module, code in needed.items() if module and find_spec(module) is None):
+        names = ",".join(dict.fromkeys(c.method for c in configs if PROTOCOL[c.method].code not in absent))
+        return (
+            f"{', '.join(absent)} are not installed; make arena sets up an environment that has them, or "
+            f"pip install 'stationary[arena]'; without them there are --method '{names}'"
+        )
+    of_images = [config for config in configs if config.dataset == "fashion-mnist"]
+    seeds = {seed for config in of_images for seed in _seeds(config)}
+    if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
+        return problem
+    return images.missing(sorted(seeds))
+
+
+def run(config: Config, device: str = "cpu") -> Arrays:
+    """Fit and judge a method for each seed; the arrays have one entry for each."""
+    fit = look_up(METHODS, config.method, "method")
+    found = []
+    for seed in config.seeds:
+        task = _task(config, seed)
+        start = time.perf_counter()
+        fitted = fit(task, seed)
+        between = time.perf_counter()
+        known, unknown = fitted(task.test[0]), {name: fitted(x) for name, x in task.unknown.items()}
+        rows = len(task.test[0]) + sum(map(len, task.unknown.values()))
+        seconds = {"seconds fit": between - start, "seconds a row": (time.perf_counter() - between) / rows}
+        chosen = {f"chosen {name}": value for name, value in fitted.chosen.items()}
+        found.append(judged(known, task.test[1], unknown) | chosen | seconds)
+    arrays = {name: np.array([one[name] for one in found]) for name in found[0]}
+    return arrays | {"features": np.array([_task(config, seed).digest for seed in config.seeds])}
+
+
+def judged(known: Judged, y: torch.Tensor, unknown: dict[str, Judged]) -> dict[str, float]:
+    """Return the metrics by name; those of unknown inputs are named "metric: unknown"."""
+    pred = Categorical.from_members([Members(known.probs.log()[None])], 1)
+    numbers = {"accuracy": metrics.accuracy(pred, y), "NLPD": metrics.nlpd(pred, y), "ECE": metrics.ece(pred, y)}
+    for name, other in unknown.items():
+        scores = known.scores, other.scores
+        numbers[f"AUROC: {name}"] = metrics.auroc(*scores)
+        numbers[f"FPR95: {name}"] = metrics.fpr95(*scores)
+        numbers[f"AUPR: {name}"] = metrics.aupr(*scores)
+    return numbers
+
+
+def _seeds(config: Config) -> Sequence[int]:
+    """Return the seeds of the trunks that a configuration needs."""
+    return range(SEEDS) if one_ensemble(config.dataset, config.method) else config.seeds
+
+
+def _task(config: Config, seed: int) -> Task:
+    if config.dataset == "clinc150":
+        return questions.task(seed)
+    if config.dataset == "fashion-mnist":
+        return images.ensemble() if one_ensemble(config.dataset, config.method) else images.task(seed)
+    return generated(seed)
+
+
+@lru_cache(maxsize=1)
+def generated(seed: int, n: int = 300, d: int = 8, c: int = 4) -> Task:
+    """Return a small task: a cloud of points for each class, all at the same distance from 0, and two unknown clouds.
+
+    Args:
+        seed: seed of the random numbers.
+        n: number of rows for training; there are half as many for validation, for testing and of each unknown cloud.
+        d: number of features.
+        c: number of classes.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    centres = 3 * torch.eye(d)[: c + 1]
+
+    def cloud(labels: torch.Tensor) -> torch.Tensor:
+        return centres[labels] + torch.randn(len(labels), d, generator=generator)
+
+    known = [torch.arange(rows) % c for rows in (n, n // 2, n // 2)]
+    train, validation, test = ((cloud(labels), labels) for labels in known)
+    between = cloud(torch.full((n // 2,), c))
+    far = 10 * torch.randn(n // 2, d, generator=generator)
+    network = linear_layer(train, validation, c, seed)
+    return Task(train, validation, test, {"another cloud": between, "far away": far}, network, digest="generated")

@@ -1,0 +1,243 @@
+"""The arena: what the protocol says is what runs, nobody chooses by unknown or test rows, and the report is right.
+
+In make's own environment the peers are not installed; ``make arena`` runs all of this where they are.
+"""
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from stationary import metrics
+from stationary.lab.data import clinc150, grey_images
+from stationary.lab.experiments.arena import config, images, report, run, trunks
+from stationary.lab.experiments.arena.methods import METHODS, Judged
+from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
+from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
+from stationary.lab.experiments.arena.tasks import Standardised, folded
+
+installed = lambda name: not PROTOCOL[name].needs or find_spec(PROTOCOL[name].needs) is not None
+HERE = [name for name in PROTOCOL if installed(name)]
+
+
+def sharp(task):
+    """The same task with a network that is right, which a few steps of training are not."""
+    network = nn.Linear(task.n_features, task.n_classes)
+    with torch.no_grad():
+        network.weight.copy_(3 * torch.eye(task.n_features)[: task.n_classes])
+        network.bias.zero_()
+    return replace(task, network=network.requires_grad_(False))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return sharp(run.generated(0))
+
+
+def test_every_method_has_a_protocol():
+    assert list(METHODS) == list(PROTOCOL)
+    assert all(entry.score in SCORES for entry in PROTOCOL.values())
+    assert {entry.label for entry in PROTOCOL.values() if entry.ours} == {
+        entry.label for entry in PROTOCOL.values() if entry.label.startswith("ours")
+    }
+
+
+@pytest.mark.filterwarnings("default")  # other libraries may warn
+@pytest.mark.parametrize("name", PROTOCOL)
+def test_a_method_learns_and_is_judged_by_its_score(name, task):
+    if not installed(name):
+        pytest.skip(f"{PROTOCOL[name].code} is not installed: make arena")
+    fitted = METHODS[name](task, 0)
+    known, far = fitted(task.test[0]), fitted(task.unknown["far away"])
+    assert known.probs.shape == (150, 4) and known.scores.shape == (150,)
+    torch.testing.assert_close(known.probs.sum(-1), torch.ones(150).double(), atol=1e-5, rtol=0)
+    if name != "vbll":  # too few steps here
+        assert (known.probs.argmax(-1) == task.test[1]).double().mean() > 0.85
+    score = PROTOCOL[name].score
+    if score in ("doubt", "entropy"):
+        expected = {"doubt": by_doubt, "entropy": by_entropy}[score](known.probs).scores
+        torch.testing.assert_close(known.scores, expected, atol=1e-5, rtol=0)
+    if name in ("mahalanobis", "ddu", "knn", "lof", "isolation forest", "finite head", "infinite width"):
+        assert metrics.auroc(known.scores, far.scores) > 0.8, "it sees what is far away"
+    assert set(fitted.chosen) >= {key for key, _ in PROTOCOL[name].grid}
+    for key, tried in PROTOCOL[name].grid:
+        assert fitted.chosen[key] in tried
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", HERE)
+def test_test_and_unknown_rows_choose_nothing(name, task):
+    x = task.test[0]
+    hidden = replace(task, test=(torch.full_like(x, torch.nan), task.test[1]), unknown={})
+    assert METHODS[name](hidden, 0)(x).scores.equal(METHODS[name](task, 0)(x).scores)
+
+
+def test_metrics_are_those_of_the_definition():
+    probs = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]]).double()
+    known = Judged(probs, torch.tensor([0.0, 1.0, 2.0]))
+    found = run.judged(known, torch.tensor([0, 1, 1]), {"u": Judged(probs, torch.tensor([1.5, 3.0, 4.0]))})
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["NLPD"] == pytest.approx(-np.log([0.9, 0.4, 0.7]).mean())
+    assert found["AUROC: u"] == pytest.approx(8 / 9), "of nine pairs one is the wrong way round"
+    assert found["FPR95: u"] == pytest.approx(1 / 3)
+
+
+def test_a_layer_on_standardised_columns_is_a_layer_on_the_columns():
+    torch.manual_seed(0)
+    x = 5 + torch.randn(50, 3) * torch.tensor([1.0, 10.0, 0.0])
+    network = Standardised(x, nn.Linear(3, 2))
+    torch.testing.assert_close(folded(network)(x), network(x), atol=1e-4, rtol=1e-4)
+
+
+def test_missing_peers_and_data_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path))
+    monkeypatch.delenv("STATIONARY_DATA", raising=False)
+    assert run.missing(config.configs("smoke")) is None
+    monkeypatch.setattr(run, "find_spec", lambda name: None)
+    text = run.missing(config.configs("demo"))
+    assert "laplace-torch, pytorch-ood, vbll are not installed" in text and "infinite width" in text
+    base = [one for one in config.configs("demo") if not PROTOCOL[one.method].needs]
+    assert "clinc150.json.xz" in run.missing(base)
+    assert "arena.trunks" in run.missing([one for one in base if one.dataset == "fashion-mnist"])
+
+
+# The report
+
+
+def results(means, n=3):
+    """Results of methods whose AUROC has these means and differs between seeds in the same way."""
+    found = []
+    for method, mean in means.items():
+        for seed in range(n):
+            numbers = {"accuracy": 0.9, "NLPD": 0.3, "ECE": 0.02, "seconds fit": 1.0, "seconds a row": 1e-3}
+            numbers |= {"AUROC: u": mean + 0.01 * seed, "FPR95: u": 0.2, "AUPR: u": 0.8}
+            arrays = {name: np.array([value]) for name, value in numbers.items()} | {"features": np.array(["a"])}
+            found.append((config.Config("generated", "generated", method, (seed,)), arrays))
+    return found
+
+
+def test_the_report_begins_with_who_is_better():
+    section = report.report(results({"msp": 0.8, "knn": 0.95, "infinite width": 0.9, "finite head": 0.97}))
+    assert "the best is ours, finite head, AUROC 0.980" in section.ours
+    assert "Better than it by more than a paired standard error: KNN." in section.ours
+    assert "Left out" in section.ours and "VBLL" in section.ours
+    first = section.tables[0]
+    assert [row[0] for row in first.rows] == ["ours, finite head", "KNN", "ours, infinite width", "MSP"]
+    paired = next(row[-2] for row in first.rows if row[0] == "MSP")
+    assert paired.mean == pytest.approx(0.1) and paired.std == pytest.approx(0, abs=1e-9), "seeds are paired"
+    record = next(r for r in section.records if (r["method"], r["metric"]) == ("knn", "AUROC"))
+    assert record["mean"] == pytest.approx(0.96) and record["n"] == 3 and record["std"] == pytest.approx(0.01)
+    assert list(record) == ["event", "data", "unknown", "method", "metric", "mean", "std", "n"]
+
+
+def test_a_single_seed_has_no_difference():
+    section = report.report(results({"knn": 0.95, "infinite width": 0.9}, n=1))
+    assert all(row[-2] is None for row in section.tables[0].rows) and "standard error: nobody" in section.ours
+
+
+# Trunks and their features
+
+
+def small_parts(n=40):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (n, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    y = torch.arange(n) % 10
+    return dict.fromkeys(("train", "validation", "test"), (x, y)) | {
+        "mnist": (x, None),
+        "notmnist": (255 - x, None),
+    }
+
+
+@pytest.fixture
+def features(tmp_path, monkeypatch):
+    """Two trunks of one epoch, where the event looks for them."""
+    monkeypatch.setenv("STATIONARY_DATA", str(tmp_path))
+    images.task.cache_clear()
+    recipes = [trunks.Recipe(epochs=1, batch_size=20, learning_rate=0.01, seed=seed) for seed in range(2)]
+    trunks.write(tmp_path / images.FOLDER, small_parts(), recipes, "cpu")
+    yield tmp_path / images.FOLDER
+    images.task.cache_clear()
+
+
+def test_features_are_those_of_the_trunk_and_its_last_layer(features):
+    parts = small_parts()
+    network = trunks.trained(parts, trunks.Recipe(epochs=1, batch_size=20, learning_rate=0.01, seed=1), "cpu")
+    x = trunks.prepared(parts["test"][0])
+    task = images.task(1)
+    with torch.no_grad():
+        torch.testing.assert_close(task.network(task.test[0]), network(x), atol=1e-2, rtol=1e-2)
+    assert task.unknown.keys() == {"MNIST", "notMNIST"} and task.test[1].equal(parts["test"][1])
+    with np.load(features / "seed-1.npz") as arrays:
+        about = json.loads(str(arrays["about"]))
+    assert about["recipe"]["seed"] == 1 and about["environment"]["versions"]["torch"] == torch.__version__
+
+
+def test_the_ensemble_averages_the_trunks(features, monkeypatch):
+    monkeypatch.setattr(images, "SEEDS", 2)
+    members, both = [images.task(seed) for seed in range(2)], images.ensemble()
+    expected = torch.stack([task.network(task.test[0]).softmax(-1) for task in members]).mean(0)
+    torch.testing.assert_close(METHODS["ensemble"](both, 0)(both.test[0]).probs, expected.double())
+
+
+def test_damaged_features_are_refused(features):
+    path = features / "seed-0.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"seed-0.npz is damaged .* restore it"):
+        images.task(0)
+
+
+# Data
+
+
+def test_questions_are_verified(tmp_path):
+    content = {name: [[f"{name} {i}", "intent"] for i in range(3)] for name in clinc150.SIZES}
+    (tmp_path / "data_full.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"must have .* with the SHA-256 d7a093f8.*; got .*'train': 3"):
+        clinc150.load(tmp_path)
+    (tmp_path / "data_full.json").write_text("{}")
+    with pytest.raises(ValueError, match="must be the JSON file of CLINC150"):
+        clinc150.load(tmp_path)
+
+
+def test_questions_are_downloaded_whole_or_not_at_all(tmp_path, monkeypatch):
+    content = {name: [[f"{name} {i}", "intent"] for i in range(3)] for name in clinc150.SIZES}
+    source = tmp_path / "source.json"
+    source.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="SHA-256"):
+        clinc150.download(tmp_path / "new", source.as_uri())
+    assert not (tmp_path / "new").exists()
+    monkeypatch.setattr(
+        clinc150,
+        "SHA256",
+        clinc150.digest(
+            {name: clinc150.Questions(*map(tuple, zip(*rows, strict=True))) for name, rows in content.items()}
+        ),
+    )
+    path = clinc150.download(tmp_path / "new", source.as_uri())
+    assert clinc150.load(tmp_path / "new")["oos_val"].texts[2] == "oos_val 2" and path.name == "data_full.json"
+    with pytest.raises(OSError, match=r"could not be downloaded .* STATIONARY_DATA"):
+        clinc150.download(tmp_path / "new", (tmp_path / "absent").as_uri())
+
+
+def test_idx_files_are_read_and_verified(tmp_path, monkeypatch):
+    import gzip
+    import hashlib
+
+    pixels = np.arange(2 * 28 * 28).astype(np.uint8).reshape(2, 28, 28)
+    content = bytes([0, 0, 8, 3]) + np.array(pixels.shape, ">i4").tobytes() + pixels.tobytes()
+    monkeypatch.setitem(grey_images.FILES, ("mnist", "test"), {"mnist/t10k": hashlib.md5(content).hexdigest()})
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "t10k.gz").write_bytes(gzip.compress(content))
+    x, y = grey_images.load("mnist", "test", tmp_path)
+    assert y is None and x.shape == (2, 1, 28, 28) and np.array_equal(x[:, 0].numpy(), pixels)
+    (tmp_path / "mnist" / "t10k.gz").write_bytes(gzip.compress(content[:-1]))
+    with pytest.raises(ValueError, match="must have the MD5"):
+        grey_images.load("mnist", "test", tmp_path)
+    with pytest.raises(ValueError, match="name and part must be one of"):
+        grey_images.load("mnist", "train", tmp_path)
