@@ -106,6 +106,8 @@ def search(
         ways = [way for way in ways if way[1]]
         place = _vertex(_descend(place, ways, without), ways, without)
         whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, verbose)
+        if whole is not tries and ways:  # more rows bear a larger variance
+            place = _descend(place, ways, partial(whole.loss, judge=_left_out), signs=(1,))
         return whole(*place, _left_out)
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
@@ -124,9 +126,11 @@ Judged: TypeAlias = tuple[float, float, Tensor | None]  # temperature, loss, and
 Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None], Judged]
 
 
-def _descend(place: Place, ways: Sequence[Place], loss: Callable[[Place], float]) -> Place:
-    """The place that no step forth or back in one of the ways improves."""
-    steps = [(sign * di, sign * dj) for di, dj in ways for sign in (1, -1)]
+def _descend(
+    place: Place, ways: Sequence[Place], loss: Callable[[Place], float], signs: Sequence[int] = (1, -1)
+) -> Place:
+    """The place that no step forth or back (or only forth) in one of the ways improves."""
+    steps = [(sign * di, sign * dj) for di, dj in ways for sign in signs]
     moved = bool(steps)
     while moved:
         moved = False
