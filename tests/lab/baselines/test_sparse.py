@@ -25,7 +25,7 @@ from stationary.lab.baselines.sparse import (
     squared_distances,
     typical_distance,
 )
-from stationary.nn.masks import masked, noises
+from stationary.nn.masks import Noise, masked
 from stationary.training import Group, train
 
 SMALL = {
@@ -438,7 +438,7 @@ def stacked_step(modules, state, x, y, noise):
 
 
 def drawn(module, k, x):
-    n = noises(module)[0].n if noises(module) else 1
+    n = next((part.n for part in module.modules() if isinstance(part, Noise)), 1)
     return torch.randn(k, n, len(x), module(x)[0].shape[1]).to(x)
 
 

@@ -379,7 +379,7 @@ def test_generated_features(tmp_path, monkeypatch):
     monkeypatch.setattr(cifar10, "generated", lambda *a, **k: asked.append((a, k)) or generated(16, 10, seed=0))
     split = trunk.features("generated", "cpu")
     assert trunk.features("generated", "cpu") is split, "once for each process"
-    assert asked == [((250, 150), {"seed": 0})] and trunk.images_of("generated") is trunk.images_of("generated")
+    assert asked == [((120, 80), {"seed": 0})] and trunk.images_of("generated") is trunk.images_of("generated")
     images = trunk.images_of("generated")
     known = images.y_train < 5
     assert split.y_train.tolist() == images.y_train[known].tolist() and set(split.y_train.tolist()) == set(range(5))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from stationary.lab.experiments import ranges
 from stationary.lab.experiments.arena.protocol import PROTOCOL
 
 TITLE = "The arena: against what people would pick instead"
@@ -30,6 +31,9 @@ class Config:
     dataset: str
     method: str
     seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        ranges.check(self, seeds="seeds")
 
 
 def configs(scale: str = "paper") -> list[Config]:
