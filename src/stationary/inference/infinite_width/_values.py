@@ -35,7 +35,8 @@ Array: TypeAlias = NDArray[np.float64]
 RATIO = 1.0  # prior standard deviation of the logarithm of a column's length-scale, around the typical distance
 EVALUATIONS = 80  # of the loss and its slope, at most
 TOLERANCE = 1e-5  # of the loss, a mean over rows, relative; of its slope
-REFINE = 40  # the same of all rows, from where few of them have led
+REFINE = 60  # the same of all rows, from where few of them have led
+COARSE = 4  # one of so many rows and inducing inputs has the bound that is looked at first
 FEW = 300  # rows whose evidence is looked at first
 ELSEWHERE = 0.5  # difference of the logarithm of a number between two ends of the search that are not the same
 ROUNDING = 1e-7  # share of the variance below which what a row leaves unseen is rounding
@@ -261,17 +262,24 @@ def choose(
         evidence = log_evidence(gram(kernel, places, places), y[some], weight[some], chosen.variance, each)
         return (unlikely(theta) - evidence) / weight[some].sum()
 
-    def of_features(theta: Tensor) -> Tensor:
+    def inner(chosen: Chosen, step: int = 1) -> tuple[Tensor, Tensor]:
         assert inducing is not None
+        scaled = inducing[::step] / chosen.lengthscale
+        eye = torch.eye(len(scaled)).to(scaled)
+        return scaled, gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye
+
+    def of_bound(theta: Tensor, step: int = 1) -> Tensor:
         chosen = numbers(theta)
-        scaled = inducing / chosen.lengthscale
-        eye = torch.eye(len(inducing)).to(inducing)
-        inner = gram(kernel, scaled, scaled) * (1 - eye) + (1 + 1e-9) * eye
-        if validation is None:
-            cross = gram(kernel, scaled, u / chosen.lengthscale)
-            bound = collapsed_bound(inner, cross, y, weight, chosen.variance, chosen.noise)
-            return (unlikely(theta) - bound) / weight.sum()
-        factor = torch.linalg.cholesky(inner)
+        scaled, matrix = inner(chosen, step)
+        cross = gram(kernel, scaled, u[::step] / chosen.lengthscale)
+        bound = collapsed_bound(matrix, cross, y[::step], weight[::step], chosen.variance, chosen.noise)
+        return (unlikely(theta) - bound) / weight[::step].sum()
+
+    def of_validation(theta: Tensor) -> Tensor:
+        assert validation is not None
+        chosen = numbers(theta)
+        scaled, matrix = inner(chosen)
+        factor = torch.linalg.cholesky(matrix)
 
         def features(at: Tensor) -> Tensor:
             similarity = gram(kernel, scaled, at / chosen.lengthscale)
@@ -289,16 +297,18 @@ def choose(
             verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
         return sorted(found, key=lambda end: float(end.fun))
 
-    whole = of_features if inducing is not None else lambda theta: of_evidence(theta, slice(None))
-    most = EVALUATIONS
-    if validation is None and len(u) > 1.5 * FEW:
-        few, most = _few(u / start), REFINE
-        first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
-        apart = [other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE]
-        thetas = [first.x, *apart]
-        if inducing is not None:  # the bound takes for noise what it does not see, so few rows may mislead it
-            thetas = [min(thetas, key=lambda theta: _value_and_slope(whole, theta, u)[0])]
-    [best, *_] = ends(whole, thetas, f"loss of {len(u)} rows", most)
+    if validation is not None:
+        [best, *_] = ends(of_validation, thetas, "NLPD")
+    elif inducing is not None:
+        [first, *_] = ends(lambda theta: of_bound(theta, COARSE), thetas, f"-bound of {len(u[::COARSE])} rows")
+        [best] = ends(of_bound, [first.x], f"-bound of {len(u)} rows", REFINE)
+    else:
+        most = EVALUATIONS
+        if len(u) > 1.5 * FEW:
+            few, most = _few(u / start), REFINE
+            first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
+            thetas = [first.x, *(other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE)]
+        [best, *_] = ends(lambda theta: of_evidence(theta, slice(None)), thetas, f"-evidence of {len(u)} rows", most)
     with torch.no_grad():
         return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
 
