@@ -645,6 +645,9 @@ def test_from_the_command_line(tmp_path, monkeypatch):
     found = {(line["prior"], line["metric"]): float(line["mean"]) for line in lines}
     rows = {"matern52", "matern52 restored", "relu", "step surrogate", "matern52 infinite width"}
     assert {prior for prior, _ in found} == rows
-    assert found["matern52", "ACC known"] > 0.5, "even random features tell colours apart"
+    chance, images = 1 / 5, 40  # of the known classes among 80
+    assert found["matern52", "ACC known"] > chance + 3 * (chance * (1 - chance) / images) ** 0.5, (
+        "even random features tell colours apart"
+    )
     assert re.search(r"accuracy on known classes from 0\.\d{3} to [01]\.\d{3}", page)
     assert not (tmp_path / "cache").exists()
