@@ -231,9 +231,8 @@ def heads_of(network: nn.Module) -> list[Any]:
     known = [(parent(), name) for parent, name in _HEADS.get(network, ())]
     found = [None if parent is None else parent._modules.get(name, parent) for parent, name in known]
     if not found or not all(head is not None and is_head(head) for head in found):
-        places = [
-            (m, name) for m in modules_of(network) for name, child in m._modules.items() if child and is_head(child)
-        ]
+        parts = ((m, name, child) for m in modules_of(network) for name, child in m._modules.items())
+        places = [(m, name) for m, name, child in parts if child is not None and is_head(child)]
         places += [(network, "")] * is_head(network)  # itself
         _HEADS[network] = [(ref(parent), name) for parent, name in places]
         found = [parent._modules.get(name, parent) for parent, name in places]
