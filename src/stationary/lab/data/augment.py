@@ -1,5 +1,8 @@
 """Images shifted and mirrored at random, and which of them are held out."""
 
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -31,3 +34,51 @@ def is_held_out(y: Tensor) -> Tensor:
         rows = (y == label).nonzero()[:, 0]
         held[rows[len(rows) - len(rows) // 10 :]] = True
     return held
+
+
+class Recipe(Protocol):
+    """What batches need to know of a training: the size of one, the number of epochs, and the seed."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def epochs(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+class AugmentedBatches:
+    """Batches of training images, in another order and augmented anew in each epoch.
+
+    All batches are full; images that are left over are not used in that epoch.
+
+    Args:
+        x: images, (n, channels, height, width), uint8, on the device that trains.
+        y: their classes, (n,), on the same device.
+        recipe: the recipe of the training.
+        shown: function of some images and a generator that gives what the network sees of them.
+    """
+
+    def __init__(
+        self, x: Tensor, y: Tensor, recipe: Recipe, shown: Callable[[Tensor, torch.Generator], Tensor]
+    ) -> None:
+        self.x, self.y, self.recipe, self.shown, self.epoch = x, y, recipe, shown, 0
+        if len(self) < 1:
+            raise ValueError(
+                f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}; lower it"
+            )
+
+    def __len__(self) -> int:
+        return len(self.x) // self.recipe.batch_size
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        size, device = self.recipe.batch_size, self.x.device
+        generator = torch.Generator(device).manual_seed(self.recipe.seed * self.recipe.epochs + self.epoch)
+        order = torch.randperm(len(self.x), generator=generator, device=device)
+        for rows in order[: len(self) * size].split(size):
+            yield self.shown(self.x[rows], generator), self.y[rows]

@@ -8,7 +8,6 @@ weights of the last layer: every head and detector of the arena starts from thes
 import argparse
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor
 from stationary._files import write_atomically
 from stationary.inference import Point, fit
 from stationary.lab.data import grey_images
-from stationary.lab.data.augment import augmented, is_held_out
+from stationary.lab.data.augment import AugmentedBatches, augmented, is_held_out
 from stationary.lab.models.resnet import ResNet20
 from stationary.lab.runs.provenance import environment
 from stationary.training import Training
@@ -49,24 +48,8 @@ class Recipe:
     seed: int = 0
 
 
-class Batches:
-    """Batches of training images, in another order, shifted and perhaps mirrored anew in each epoch."""
-
-    def __init__(self, x: Tensor, y: Tensor, recipe: Recipe) -> None:
-        self.x, self.y, self.recipe, self.epoch = x, y, recipe, 0
-
-    def __len__(self) -> int:
-        return len(self.x) // self.recipe.batch_size
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        size, device = self.recipe.batch_size, self.x.device
-        generator = torch.Generator(device).manual_seed(self.recipe.seed * self.recipe.epochs + self.epoch)
-        order = torch.randperm(len(self.x), generator=generator, device=device)
-        for rows in order[: len(self) * size].split(size):
-            yield prepared(augmented(self.x[rows], generator, SHIFT)), self.y[rows]
+def _shown(images: Tensor, generator: torch.Generator) -> Tensor:
+    return prepared(augmented(images, generator, SHIFT))
 
 
 def prepared(images: Tensor) -> Tensor:
@@ -109,7 +92,7 @@ def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet20:
     )
     n_classes = int(y.max()) + 1
     build = lambda: ResNet20(n_classes).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # noqa: E731
-    network = fit(Point(), build, Batches(x.to(device), y.to(device), recipe), training).networks[0]
+    network = fit(Point(), build, AugmentedBatches(x.to(device), y.to(device), recipe, _shown), training).networks[0]
     assert isinstance(network, ResNet20)
     return network.eval()
 

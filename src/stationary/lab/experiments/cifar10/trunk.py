@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -18,7 +18,7 @@ from stationary._extras import extra
 from stationary._files import cache_folder, write_atomically
 from stationary.inference import Point, fit, predict
 from stationary.lab.data import cache, cifar10
-from stationary.lab.data.augment import augmented, is_held_out
+from stationary.lab.data.augment import AugmentedBatches, augmented, is_held_out
 from stationary.lab.data.cifar10 import Images
 from stationary.lab.data.split import Split
 from stationary.lab.experiments.cifar10.config import HELD_OUT, TRUNK_CLASSES, TRUNK_EPOCHS
@@ -75,36 +75,8 @@ class TrunkRecipe:
 # Training
 
 
-class AugmentedBatches:
-    """Batches of training images, in another order, shifted and perhaps mirrored anew in each epoch.
-
-    All batches are full; images that are left over are not used in that epoch.
-
-    Args:
-        x: images, (n, 3, 32, 32), uint8, on the device that trains.
-        y: their classes, (n,), on the same device.
-        recipe: the recipe, which gives the size of a batch and the seed.
-    """
-
-    def __init__(self, x: Tensor, y: Tensor, recipe: TrunkRecipe) -> None:
-        self.x, self.y, self.recipe, self.epoch = x, y, recipe, 0
-        if len(self) < 1:
-            raise ValueError(
-                f"batch_size must be at most the {len(x)} training images; got {recipe.batch_size}; lower it"
-            )
-
-    def __len__(self) -> int:
-        return len(self.x) // self.recipe.batch_size
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        size, device = self.recipe.batch_size, self.x.device
-        generator = torch.Generator(device).manual_seed(self.recipe.seed * self.recipe.epochs + self.epoch)
-        order = torch.randperm(len(self.x), generator=generator, device=device)
-        for rows in order[: len(self) * size].split(size):
-            yield normalised(augmented(self.x[rows], generator)), self.y[rows]
+def _shown(images: Tensor, generator: torch.Generator) -> Tensor:
+    return normalised(augmented(images, generator))
 
 
 def train_trunk(
@@ -142,7 +114,7 @@ def train_trunk(
     posterior = fit(
         Point(),
         lambda: build(recipe.n_classes).to(device, memory_format=torch.channels_last),  # type: ignore[call-overload]
-        AugmentedBatches(*_of_classes(x_train, y_train, recipe.n_classes, device), recipe),
+        AugmentedBatches(*_of_classes(x_train, y_train, recipe.n_classes, device), recipe, _shown),
         _training(recipe, device),
         validation=tests,
         progress=note,
