@@ -14,6 +14,7 @@ from stationary.lab.report.content import Cell, Measured, Section, Table, Verdic
 from stationary.lab.runs.store import Arrays
 
 GLOBAL = ("step", "relu", "erf")  # activations of which the paper says that they are confident far away
+RESTORED_MAP = "total, restored map"  # of results that are older there is none
 KERNEL_NAMES = {"step": "ArcCos-0", "relu": "ArcCos-1", "erf": "ERF-NN", "rbf": "RBF-NN", "matern52": "Matérn-5/2"}
 
 
@@ -27,11 +28,15 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         ),
         ours=_summary(found),
         figures={
+            **_beside_the_process(found),
             "banana": _maps(found, "total", 0.5),
             "banana_epistemic": _maps(found, "epistemic", 0.35),
             "banana_seeds": _seeds(found),
         },
         captions={
+            "banana_four": "Four ways to be unsure away from the data, all with the Matérn-5/2 prior: dark is no idea, "
+            "light is sure. The network of 50 units stays sure along rays; with the restored prior they are fainter; "
+            "the limit of infinite width has none, like the Gaussian process.",
             "banana": "Total uncertainty, sqrt(pq) of the mean probability: dark is 0.5, no idea, and light is sure. "
             "The line is the decision boundary, dots are training data. Top: VGP, and infinite width. Bottom: networks "
             "of 50 units, one seed.",
@@ -144,6 +149,25 @@ def _least(found: ByModel) -> Table:
         "it in its direction; mean and std over seeds."
     )
     return Table(caption, ("model", *(f"radius {radius}" for radius in CIRCLES)), tuple(rows))
+
+
+def _beside_the_process(found: ByModel) -> dict[str, Figure]:
+    """Draw a network, the same with the restored prior, infinite width and the process side by side, if all have run."""
+    network, limit, process = (found.get((model, "matern52")) for model in ("network", "infinite width", "gp"))
+    if network is None or limit is None or process is None or RESTORED_MAP not in network[1]:
+        return {}
+    shown = {
+        "network, 50 units": (network, "total"),
+        "the same, prior restored": (network, RESTORED_MAP),
+        "infinite width": (limit, "total"),
+        "Gaussian process": (process, "total"),
+    }
+    figure, axes = plots.panels(1, len(shown), width=12, height=3.3)
+    for ax, (title, ((config, arrays), name)) in zip(axes, shown.items(), strict=True):
+        _map(ax, arrays[name], 0.5, config, arrays)
+        ax.set_title(title, fontsize=plots.TITLE)
+        ax.set_axis_off()
+    return {"banana_four": figure}
 
 
 def _maps(found: ByModel, name: str, top: float) -> Figure:
