@@ -34,9 +34,9 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "banana_seeds": _seeds(found),
         },
         captions={
-            "banana_four": "Four ways to be unsure away from the data, all with the Matérn-5/2 prior: dark is no idea, "
-            "light is sure. The network of 50 units stays sure along rays; with the restored prior they are fainter; "
-            "the limit of infinite width has none, like the Gaussian process.",
+            "banana_four": "Four models with the same Matérn-5/2 prior: dark is no idea, light is sure. The finite "
+            "network stays sure along rays, and the restored prior hardly changes that so near to the data. The limit "
+            "of infinite width has no rays, like the Gaussian process.",
             "banana": "Total uncertainty, sqrt(pq) of the mean probability: dark is 0.5, no idea, and light is sure. "
             "The line is the decision boundary, dots are training data. Top: VGP, and infinite width. Bottom: networks "
             "of 50 units, one seed.",
@@ -152,12 +152,12 @@ def _least(found: ByModel) -> Table:
 
 
 def _beside_the_process(found: ByModel) -> dict[str, Figure]:
-    """Draw a network, the same with the restored prior, infinite width and the process side by side, if all have run."""
+    """Draw a network, plain and with the restored prior, infinite width and the process, if all of them have run."""
     network, limit, process = (found.get((model, "matern52")) for model in ("network", "infinite width", "gp"))
     if network is None or limit is None or process is None or RESTORED_MAP not in network[1]:
         return {}
     shown = {
-        "network, 50 units": (network, "total"),
+        f"network, {network[0].hidden} units": (network, "total"),
         "the same, prior restored": (network, RESTORED_MAP),
         "infinite width": (limit, "total"),
         "Gaussian process": (process, "total"),
