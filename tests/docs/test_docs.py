@@ -167,6 +167,30 @@ def test_every_public_name_is_in_the_api(site):
     assert len(PUBLIC) > 90 and not missing
 
 
+def test_types_in_signatures_are_linked(site):
+    """But for Python's own, and for what the posterior of infinite width keeps to itself."""
+    pages = [path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html")]
+    plain = {name for text in pages for name in re.findall('<span title="([A-Za-z_.0-9]+)">[A-Z]', text)}
+    known = {name for name in plain if "._" in name or "." not in name or ".lab." in name}
+    left = {"posterior.Numbers", "factors.EvenFactor", "factors.CausalFactor", "laplace.LaplacePosterior"}
+    left |= {"ensemble.EnsemblePosterior"}
+    assert {".".join(name.split(".")[-2:]) for name in plain - known} <= left
+    assert sum(text.count("tensors.html#torch.Tensor") for text in pages) > 100
+
+
+def test_functions_are_shown_and_not_their_modules(site):
+    text = (site / "api" / "prediction.html").read_text(encoding="utf-8")
+    shown = re.findall('doc-module-name">([^<]+)<', text)
+    assert shown == ["adapters"]
+
+
+def test_attributes_are_listed_one_by_one(site):
+    text = (site / "api" / "estimators.html").read_text(encoding="utf-8")
+    attributes = re.findall(r"<b><code>([^<]+)</code></b>", text)
+    assert {"n_features_in_", "feature_names_in_", "conformal_", "detector_"} <= set(attributes)
+    assert not [name for name in attributes if "," in name and name.endswith("_,")]
+
+
 # How-to
 
 
