@@ -186,7 +186,7 @@ def test_functions_are_shown_and_not_their_modules(site):
 
 def test_attributes_are_listed_one_by_one(site):
     text = (site / "api" / "estimators.html").read_text(encoding="utf-8")
-    attributes = re.findall(r"<b><code>([^<]+)</code></b>", text)
+    attributes = re.findall(r"<b><code>(?:<span[^>]*>)?([^<]+)<", text)
     assert {"n_features_in_", "feature_names_in_", "conformal_", "detector_"} <= set(attributes)
     assert not [name for name in attributes if "," in name and name.endswith("_,")]
 
