@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -113,6 +114,22 @@ def test_a_browser_loads_nothing_from_outside_and_does_not_complain(site, tmp_pa
         page.close()
 
 
+@pytest.mark.chromium
+def test_search_works_from_disk(site, tmp_path):
+    page = browser.Page(tmp_path / "profile")
+    try:
+        page.open((site / "index.html").as_uri())
+        page.evaluate(f"(() => {{ const box = {SEARCH}; box.value = 'isolation forest'; box.focus(); }})()")
+        page.evaluate(f"{SEARCH}.dispatchEvent(new Event('keyup'))")
+        found, deadline = [], time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
+            found = page.evaluate("[...document.querySelectorAll('.md-search-result__link')].map((link) => link.href)")
+        assert any("howto/beside_a_detector.html" in link for link in found)
+    finally:
+        page.close()
+
+
+SEARCH = "document.querySelector('[data-md-component=search-query]')"
 RESOURCES = "performance.getEntriesByType('resource').map((entry) => entry.name)"
 
 
