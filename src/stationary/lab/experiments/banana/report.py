@@ -42,7 +42,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "of 50 units, one seed.",
             "banana_epistemic": "Mutual information (dark is 0.35 nats): what the posterior's members disagree on. For "
             "the local networks it vanishes far away, since their features do; hence the restored prior.",
-            "banana_seeds": "The networks' total uncertainty, sqrt(pq), again, one row for each seed, in closed form.",
+            "banana_seeds": "The networks' total uncertainty again, one row for each seed, in closed form.",
         },
         tables=tables(results),
         verdicts=verdicts(results),
@@ -77,7 +77,7 @@ def _summary(found: ByModel) -> str:
         sentences[model].append(f"{name} {rises} ({data.mean():.2f} to {far.mean():.2f})")
     titles = {"gp": "Gaussian processes", "network": "Networks"}
     return "\n\n".join(
-        ["Does the uncertainty sqrt(pq) rise from the data to radius 8? It is 0 where a model is sure, 0.5 at most."]
+        ["Does the uncertainty rise from the data to radius 8? It is 0 where a model is sure, and 0.5 is no idea."]
         + [f"{titles.get(model, model.capitalize())}: {', '.join(said)}." for model, said in sentences.items() if said]
         + [f"At radius {CIRCLES[0]}, the least on the circle: {rays}." for rays in [_rays(found)] if rays]
     )
@@ -125,7 +125,10 @@ def _errors(found: ByModel) -> Table:
 
 
 def _away(found: ByModel, kind: str) -> Table:
-    names = {"total": "Total uncertainty, sqrt(pq)", "epistemic": "Epistemic uncertainty, mutual information in nats"}
+    names = {
+        "total": "Total uncertainty, from 0, sure, to 0.5, no idea",
+        "epistemic": "Epistemic uncertainty, mutual information in nats",
+    }
     rows: list[tuple[Cell, ...]] = []
     for key, (_, arrays) in found.items():
         for version in ("plain", "restored"):
@@ -145,8 +148,8 @@ def _least(found: ByModel) -> Table:
                 label = _label(key) + (", restored prior" if version == "restored" else "")
                 rows.append((label, *(Measured.over(column) for column in arrays[f"least, {version}"].T)))
     caption = (
-        "The least total uncertainty, sqrt(pq), on circles around the data, where 0.5 is no idea: what a ray leaves of "
-        "it in its direction; mean and std over seeds."
+        "The least total uncertainty on circles around the data, where 0.5 is no idea: what a ray leaves of it in its "
+        "direction; mean and std over seeds."
     )
     return Table(caption, ("model", *(f"radius {radius}" for radius in CIRCLES)), tuple(rows))
 
