@@ -141,6 +141,8 @@ def test_a_single_seed_has_no_difference():
 
 # Trunks and their features
 
+FOLDER = images.SOURCES["fashion-mnist"].folder
+
 
 def small_parts(n=40):
     generator = torch.Generator().manual_seed(0)
@@ -158,8 +160,8 @@ def features(tmp_path, monkeypatch):
     monkeypatch.setenv("STATIONARY_DATA", str(tmp_path))
     images.task.cache_clear()
     recipes = [trunks.Recipe(epochs=1, batch_size=20, learning_rate=0.01, seed=seed) for seed in range(2)]
-    trunks.write(tmp_path / images.FOLDER, small_parts(), recipes, "cpu")
-    yield tmp_path / images.FOLDER
+    trunks.write(tmp_path / FOLDER, small_parts(), recipes, "cpu")
+    yield tmp_path / FOLDER
     images.task.cache_clear()
 
 
@@ -167,7 +169,7 @@ def test_features_are_those_of_the_trunk_and_its_last_layer(features):
     parts = small_parts()
     network = trunks.trained(parts, trunks.Recipe(epochs=1, batch_size=20, learning_rate=0.01, seed=1), "cpu")
     x = trunks.prepared(parts["test"][0])
-    task = images.task(1)
+    task = images.task("fashion-mnist", 1)
     with torch.no_grad():
         torch.testing.assert_close(task.network(task.test[0]), network(x), atol=1e-2, rtol=1e-2)
     assert task.unknown.keys() == {"MNIST", "notMNIST"} and task.test[1].equal(parts["test"][1])
@@ -178,7 +180,7 @@ def test_features_are_those_of_the_trunk_and_its_last_layer(features):
 
 def test_the_ensemble_averages_the_trunks(features, monkeypatch):
     monkeypatch.setattr(images, "SEEDS", 2)
-    members, both = [images.task(seed) for seed in range(2)], images.ensemble()
+    members, both = [images.task("fashion-mnist", seed) for seed in range(2)], images.ensemble("fashion-mnist")
     expected = torch.stack([task.network(task.test[0]).softmax(-1) for task in members]).mean(0)
     torch.testing.assert_close(METHODS["ensemble"](both, 0)(both.test[0]).probs, expected.double())
 
@@ -189,7 +191,7 @@ def test_damaged_features_are_refused(features):
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"seed-0.npz is damaged .* restore it"):
-        images.task(0)
+        images.task("fashion-mnist", 0)
 
 
 # Data
