@@ -58,7 +58,7 @@ class Recipe:
     seed: int = 0
 
 
-RESNET18 = Recipe(30, 512, 0.4, shift=4, widths=(64, 128, 256, 512), blocks=2)
+RESNET18 = Recipe(20, 512, 0.4, shift=4, widths=(64, 128, 256, 512), blocks=2)
 
 
 def _shown(images: Tensor, generator: torch.Generator, shift: int) -> Tensor:
