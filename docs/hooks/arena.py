@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from stationary.lab.experiments.arena import protocol, report
+from stationary.lab.experiments.arena import protocol, ranks, report
 from stationary.lab.experiments.arena.config import EVENTS, Config
 from stationary.lab.report.content import Section, Table
 from stationary.lab.report.render import render_csv, render_markdown
@@ -85,6 +85,26 @@ def losses(methods: report.Methods) -> list[str]:
     return lines
 
 
+def verdict(found: dict[tuple[str, str], report.Methods]) -> dict[str, list[str]]:
+    """Where the targets are met and where not: AUROC of each kind of unknown inputs; NLPD and ECE of the network."""
+    told: dict[str, list[str]] = {"ahead": [], "not": [], "open": [], "worse": [], "as good": []}
+    for (_, dataset), methods in found.items():
+        if report.OURS not in methods:
+            told["open"].append(dataset)
+            continue
+        for unknown in report.unknowns(methods):
+            ahead = report.better(methods, unknown)
+            told["not" if ahead else "ahead"].append(f"{dataset} against {unknown}")
+        for name in ("NLPD", "ECE"):
+            ours = report.difference(methods, protocol.NETWORK_METHOD, name)
+            if ours:
+                worse = ours.mean > (ours.std or 0.0)
+                told["worse" if worse else "as good"].append(
+                    f"{name} on {dataset} ({ours.mean:+.4f} ± {ours.std or 0.0:.4f})"
+                )
+    return told
+
+
 def origins(folder: Path) -> str:
     """The machines, commits and versions of the runs, each once."""
     seen: dict[str, int] = {}
@@ -115,6 +135,9 @@ def page(root: Path) -> str:
         parts=parts,
         protocol="\n".join(f"| {' | '.join(row)} |" for row in grid),
         network=protocol.NETWORK_RULE,
+        cifar10=protocol.CIFAR10_RULE,
+        ranks=tables([ranks.table(found)])[0],
+        verdict=verdict(found),
         training=protocol.TRAINING_RULE,
         trunks=json.loads((folder / "trunks.json").read_bytes()),
         origins=origins(folder),

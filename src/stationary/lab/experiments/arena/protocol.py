@@ -18,7 +18,9 @@ SCORES = {  # a higher score is farther out; p are a method's probabilities and 
     "detector": "the detector's own",
 }
 INFINITE_WIDTH = "infinite width"
-NETWORK_METHOD = "msp"  # the detector whose probabilities, the network's, are judged on corrupted inputs for all of them
+NETWORK_METHOD = (
+    "msp"  # the detector whose probabilities, the network's, are judged on corrupted inputs for all of them
+)
 
 
 @dataclass(frozen=True)

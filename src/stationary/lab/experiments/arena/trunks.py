@@ -161,7 +161,7 @@ def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet:
 
     def build() -> ResNet:
         network = ResNet(n_classes, channels, recipe.widths, recipe.blocks)
-        return network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     batches = AugmentedBatches(x.to(device), y.to(device), recipe, partial(_shown, shift=recipe.shift))
     network = fit(Point(), build, batches, training).networks[0]
