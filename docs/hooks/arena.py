@@ -1,7 +1,7 @@
 """Writes docs/arena.md and results/arena/summary.csv from the runs in results/arena.
 
-``mkdocs build`` calls it, or alone: python docs/hooks/arena.py. The words are in arena.md.jinja, all numbers come from
-here.
+``mkdocs build`` calls it, or alone: python docs/hooks/arena.py, which also draws docs/images/arena.png. The words are
+in arena.md.jinja, all numbers come from here.
 """
 
 import json
@@ -57,10 +57,11 @@ def losses(methods: report.Methods) -> list[str]:
             for method in report.better(methods, unknown)
         ]
         best = max(methods, key=lambda method: report.over_seeds(methods[method], name).mean)
-        if report.OURS not in methods:
+        if len(methods.get(report.OURS, ())) < 2:
+            ours = "has run with one seed" if report.OURS in methods else "has not run"
             lines.append(
                 f"**{unknown}**: the best is {label(best)} (AUROC {report.over_seeds(methods[best], name).mean:.3f}); "
-                "infinite width has not run here yet."
+                f"infinite width {ours} here, so there is no standard error yet."
             )
             continue
         own = report.over_seeds(methods[report.OURS], name).mean
@@ -69,7 +70,11 @@ def losses(methods: report.Methods) -> list[str]:
         )
         lines.append(f"**{unknown}**: by more than a paired standard error, {told}.")
     for metric, sign in report.KNOWN.items():
-        values = {method: sign * report.over_seeds(numbers, metric).mean for method, numbers in methods.items()}
+        values = {
+            method: sign * report.over_seeds(numbers, metric).mean
+            for method, numbers in methods.items()
+            if report.has_probabilities(method)
+        }
         best = max(values, key=lambda method: values[method])
         ours = max(
             (method for method in values if protocol.PROTOCOL[method].ours),
@@ -77,9 +82,8 @@ def losses(methods: report.Methods) -> list[str]:
             default=best,
         )
         if values[best] > values[ours]:
-            whose = label(best) if protocol.PROTOCOL[best].probabilities == "own" else "the network itself"
             lines.append(
-                f"**{metric} on known inputs**: {whose} has {abs(values[best]):.3f}, the best of ours "
+                f"**{metric} on known inputs**: {report.whose(best)} has {abs(values[best]):.3f}, the best of ours "
                 f"({label(ours)}) {abs(values[ours]):.3f}."
             )
     return lines
@@ -89,7 +93,7 @@ def verdict(found: dict[tuple[str, str], report.Methods]) -> dict[str, list[str]
     """Where the targets are met and where not: AUROC of each kind of unknown inputs; NLPD and ECE of the network."""
     told: dict[str, list[str]] = {"ahead": [], "not": [], "open": [], "worse": [], "as good": []}
     for (_, dataset), methods in found.items():
-        if report.OURS not in methods:
+        if len(methods.get(report.OURS, ())) < 2:
             told["open"].append(dataset)
             continue
         for unknown in report.unknowns(methods):
@@ -156,9 +160,16 @@ def write(root: Path = ROOT) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def draw(root: Path = ROOT) -> None:
+    """Draw the ranks."""
+    found = report.by_dataset(results(root / "results" / "arena"))
+    ranks.figure(found).savefig(root / "docs" / "images" / "arena.png", dpi=100)
+
+
 def on_pre_build(*, config: Any) -> None:
     write()
 
 
 if __name__ == "__main__":
     write()
+    draw()

@@ -58,6 +58,16 @@ def unknowns(methods: Methods) -> list[str]:
     return [name.removeprefix("AUROC: ") for name in names if name.startswith("AUROC: ")]
 
 
+def has_probabilities(method: str) -> bool:
+    """Whether the probabilities are the method's own, or it is the one that stands for the network itself."""
+    return PROTOCOL[method].probabilities == "own" or method == NETWORK_METHOD
+
+
+def whose(method: str) -> str:
+    """Say whose probabilities they are."""
+    return "the network itself" if method == NETWORK_METHOD else PROTOCOL[method].label
+
+
 def better(methods: Methods, unknown: str) -> list[str]:
     """Return the peers whose AUROC is higher than ours by more than a paired standard error, the highest first."""
     found = {}
@@ -101,17 +111,12 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
         caption += "ours minus it is the AUROC of infinite width minus the row's, with its paired standard error."
         yield Table(caption, ("method", *UNKNOWN, "ours minus it", "seeds"), tuple(rows))
     order = sorted(methods, key=lambda method: over_seeds(methods[method], "NLPD").mean)
-    own = [method for method in order if PROTOCOL[method].probabilities == "own"]
-    network = [method for method in order if method not in own][:1]  # all detectors have the network's probabilities
     known: list[tuple[Cell, ...]] = [
-        (
-            "the network itself" if method in network else PROTOCOL[method].label,
-            *(over_seeds(methods[method], metric) for metric in KNOWN),
-        )
+        (whose(method), *(over_seeds(methods[method], metric) for metric in KNOWN), len(methods[method]))
         for method in order
-        if method in own or method in network
+        if has_probabilities(method)
     ]
-    yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN), tuple(known))
+    yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN, "seeds"), tuple(known))
     yield from shift_tables(dataset, methods)
 
 
@@ -128,11 +133,7 @@ def shift_tables(dataset: str, methods: Methods) -> Iterator[Table]:
         severities = list(next(iter(found.values())))
         mean = {method: float(np.mean([of[name].mean for name in severities])) for method, of in found.items()}
         rows: list[tuple[Cell, ...]] = [
-            (
-                "the network itself" if method == NETWORK_METHOD else PROTOCOL[method].label,
-                *(found[method][name] for name in severities),
-                Measured(mean[method]),
-            )
+            (whose(method), *(found[method][name] for name in severities), Measured(mean[method]))
             for method in sorted(mean, key=lambda method: -sign * mean[method])
         ]
         columns = ("method", *(name.removeprefix(f"{metric}: ") for name in severities), "mean")
