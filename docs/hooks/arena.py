@@ -109,6 +109,25 @@ def verdict(found: dict[tuple[str, str], report.Methods]) -> dict[str, list[str]
     return told
 
 
+def left_out(root: Path) -> str:
+    """The benchmark of left-out classes: the mean AUROC of each score over the folds, the highest first, and NLPD."""
+    folds = json.loads((root / "results" / "benchmarks" / "arena_left_out.json").read_bytes())["folds"]
+    label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else f"ours, {method}"  # noqa: E731
+    means = {
+        (label(method), metric): float(np.mean([fold["methods"][method][metric] for fold in folds]))
+        for method, numbers in folds[0]["methods"].items()
+        for metric in numbers
+    }
+    rows = [
+        (method, metric.removeprefix("AUROC").strip() or "the detector's own", mean, means.get((method, "NLPD")))
+        for (method, metric), mean in sorted(means.items(), key=lambda item: -item[1])
+        if metric != "NLPD"
+    ]
+    cells = [(method, score, f"{mean:.3f}", f"{nlpd:.4f}" if nlpd else "–") for method, score, mean, nlpd in rows]
+    lines = [("method", "score", "AUROC", "NLPD of known rows"), (":--", ":--", "--:", "--:"), *cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def origins(folder: Path) -> str:
     """The machines, commits and versions of the runs, each once."""
     seen: dict[str, int] = {}
@@ -142,6 +161,7 @@ def page(root: Path) -> str:
         cifar10=protocol.CIFAR10_RULE,
         ranks=tables([ranks.table(found)])[0],
         verdict=verdict(found),
+        left_out=left_out(root),
         training=protocol.TRAINING_RULE,
         trunks=json.loads((folder / "trunks.json").read_bytes()),
         origins=origins(folder),
