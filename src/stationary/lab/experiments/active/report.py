@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from stationary.lab.experiments.active.config import SECONDS, TITLE, WAYS, Config
 from stationary.lab.report import figures as plots
@@ -66,11 +67,9 @@ def measured(values: "np.ndarray[Any, Any]") -> Measured:
     return Measured(float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None)
 
 
-def paired(ways: Ways, method: str, name: str) -> "np.ndarray[Any, Any] | None":
-    """(seeds, counts) a quantity of a method minus that of its learner with random rows; None for random rows."""
+def difference(ways: Ways, method: str, name: str) -> "np.ndarray[Any, Any]":
+    """(seeds, counts) a quantity of a method minus that of its learner with random rows, for each seed of both."""
     other = random_of(method)
-    if method == other or other not in ways.curves:
-        return None
     seeds = [seed for seed in ways.seeds[method] if seed in ways.seeds[other]]
     ours, random = (
         ways.curves[each][name][[ways.seeds[each].index(seed) for seed in seeds]] for each in (method, other)
@@ -78,13 +77,18 @@ def paired(ways: Ways, method: str, name: str) -> "np.ndarray[Any, Any] | None":
     return ours - random
 
 
-def judged(difference: Measured, name: str) -> str:
+def compared(ways: Ways) -> list[str]:
+    """The methods that do not ask for random rows, and whose learner also did."""
+    return [method for method in ways.curves if method != random_of(method) in ways.curves]
+
+
+def judged(gain: Measured, name: str) -> str:
     """Judge a difference: "better", "worse" or "as good", by two standard errors; "undecided" where there are none."""
-    if difference.std is None:
+    if gain.std is None:
         return "undecided"
-    if abs(difference.mean) <= CLEAR * difference.std:
+    if abs(gain.mean) <= CLEAR * gain.std:
         return "as good"
-    return "better" if difference.mean * BETTER[name] > 0 else "worse"
+    return "better" if gain.mean * BETTER[name] > 0 else "worse"
 
 
 def enough(ways: Ways, method: str, name: str) -> int | None:
@@ -102,57 +106,82 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         title=TITLE,
         paper="Not in the paper.",
         ours="\n\n".join(_in_words(dataset, ways) for dataset, ways in found.items()),
-        figures={"active": figure(found)},
-        captions={"active": "By number of labels, mean and standard error over seeds; a column for each learner."},
-        tables=tuple(table for item in found.items() for table in tables(*item)),
+        figures={"active": figure(found, 0), "active_nlpd": figure(found, 1)},
+        captions={
+            "active": "Accuracy or RMSE by number of labels: mean and standard error over seeds.",
+            "active_nlpd": "NLPD by number of labels: mean and standard error over seeds.",
+        },
+        tables=(*overviews(found), *(table for item in found.items() for table in tables(*item))),
         records=tuple(record for item in found.items() for record in records(*item)),
     )
 
 
+def overviews(found: dict[str, Ways]) -> Iterator[Table]:
+    """Make a table of what "bald" gains over random rows, by data set and learner, and one of seconds."""
+    rows: list[tuple[Cell, ...]] = []
+    for dataset, ways in found.items():
+        first, nlpd = measures(ways)
+        for method in (method for method in compared(ways) if asking(method) == "bald"):
+            ends = (measured(ways.curves[each][first][:, -1]) for each in (random_of(method), method))
+            gains = (measured(difference(ways, method, name).mean(1)) for name in (first, nlpd))
+            learner = WAYS[method].learner
+            rows.append((f"{dataset}, {first}", learner, *ends, *gains, enough(ways, method, first)))
+    caption = (
+        "Asking by bald beside random rows: at the end; the mean over all rounds minus that of random rows, paired "
+    )
+    caption += (
+        "by seed; and from how many labels on it is as good as random rows at the end. Standard errors over seeds."
+    )
+    columns = ("data", "learner", "random", "bald", "bald minus random", "the same of NLPD", "labels enough")
+    yield Table(caption, columns, tuple(rows))
+    timed = {dataset: ways.seconds for dataset, ways in found.items() if ways.seconds}
+    if timed:
+        steps = list(next(iter(timed.values())))
+        yield Table(
+            "Seconds of a step of a round, the mean over rounds; all steps in turn in one process, on one thread.",
+            ("step", *timed),
+            tuple(
+                (step.removeprefix("seconds: "), *(measured(seconds[step].mean(1)) for seconds in timed.values()))
+                for step in steps
+            ),
+        )
+
+
 def tables(dataset: str, ways: Ways) -> Iterator[Table]:
-    """Make a table of the errors, with paired differences to random rows, and one of seconds."""
+    """Make a table of the errors of every way of asking, with paired differences to random rows."""
     names = measures(ways)
     rows: list[tuple[Cell, ...]] = []
     for method, arrays in ways.curves.items():
-        differences = (paired(ways, method, name) for name in names)
+        beside = method in compared(ways)
         rows.append(
             (
                 method,
                 *(measured(arrays[name][:, -1]) for name in names),
-                *(None if each is None else measured(each.mean(1)) for each in differences),
-                enough(ways, method, names[0]) if random_of(method) in ways.curves else None,
+                *(measured(difference(ways, method, name).mean(1)) if beside else None for name in names),
+                enough(ways, method, names[0]) if beside else None,
                 len(ways.seeds[method]),
             )
         )
     caption = (
         f"{dataset}: {' and '.join(names)} with {ways.counts[-1]} labels; their mean over all rounds minus that of "
     )
-    caption += "the same learner with random rows, paired by seed; standard errors over seeds. Labels enough: from how "
-    caption += f"many on it has the {names[0]} that random rows have at the end."
+    caption += "the same learner with random rows; and from how many labels on it is as good as random rows at the end."
     columns = ("method", *names, *(f"{name} minus random" for name in names), "labels enough", "seeds")
     yield Table(caption, columns, tuple(rows))
-    if ways.seconds:
-        steps = {name.removeprefix("seconds: "): values for name, values in ways.seconds.items()}
-        base = steps["learn, infinite width, update"]
-        yield Table(
-            f"{dataset}: seconds of a step of a round, the mean over rounds, and how many updates take as long; all "
-            "steps in turn in one process.",
-            ("step", "seconds", "in updates"),
-            tuple((name, measured(v.mean(1)), float(v.mean() / base.mean())) for name, v in steps.items()),
-        )
 
 
 def records(dataset: str, ways: Ways) -> Iterator[dict[str, Any]]:
     """Yield the numbers of summary.csv but seconds: at the end, and the mean over rounds, alone and minus random."""
     for method, arrays in ways.curves.items():
         for name in measures(ways):
-            difference = paired(ways, method, name)
-            for against, values in (("", arrays[name]), ("random", difference)):
-                for when, of in (("end", -1), ("mean over rounds", slice(None))):
-                    if values is not None:
-                        found = measured(values[:, of].reshape(len(values), -1).mean(1))
-                        place = {"data": dataset, "method": method, "metric": name, "labels": when, "minus": against}
-                        yield place | {"mean": found.mean, "standard error": found.std, "n": len(values)}
+            parts = {"": arrays[name]}
+            if method in compared(ways):
+                parts["random"] = difference(ways, method, name)
+            for minus, values in parts.items():
+                for when, of in (("end", values[:, -1]), ("mean over rounds", values.mean(1))):
+                    found = measured(of)
+                    place = {"data": dataset, "method": method, "metric": name, "labels": when, "minus": minus}
+                    yield place | {"mean": found.mean, "standard error": found.std, "n": len(of)}
 
 
 def _in_words(dataset: str, ways: Ways) -> str:
@@ -160,44 +189,39 @@ def _in_words(dataset: str, ways: Ways) -> str:
     parts = []
     for name in measures(ways):
         found: dict[str, list[str]] = {}
-        for method in ways.curves:
-            difference = paired(ways, method, name)
-            if difference is not None:
-                found.setdefault(judged(measured(difference.mean(1)), name), []).append(method)
+        for method in compared(ways):
+            word = judged(measured(difference(ways, method, name).mean(1)), name)
+            found.setdefault(word, []).append(method)
         said = (f"{word}: {', '.join(methods)}" for word, methods in found.items())
         parts.append(f"by {name} over all rounds, beside random rows, {'; '.join(said) or 'nothing to compare'}")
     return f"{dataset}: {'. And '.join(parts)}."
 
 
-def figure(found: dict[str, Ways]) -> Figure:
-    """Draw the curves of the first measure and of NLPD, a row for each, a column for each learner and data set."""
+def figure(found: dict[str, Ways], place: int) -> Figure:
+    """Draw the curves of the first measure (0) or of NLPD (1): a row for each learner, a column for each data set."""
     learners = list(dict.fromkeys(way.learner for way in WAYS.values()))
-    rows = [(dataset, ways, name) for dataset, ways in found.items() for name in measures(ways)]
-    drawn, axes = plots.panels(len(rows), len(learners), width=10, height=2.3 * len(rows))
-    for line, (dataset, ways, name) in zip(axes, rows, strict=True):
-        draw(line, ways, name, learners)
-        line[0].set_ylabel(f"{dataset}\n{name}")
-        if line is axes[0]:
-            for ax, learner in zip(line, learners, strict=True):
-                ax.set_title(learner, fontsize=plots.TITLE)
-    for ax in axes[-1]:
-        ax.set_xlabel("labels")
-    labels = {name: {"color": color} for name, color in STYLES.items()}
-    plots.line_legend(axes[0][0], labels)
+    drawn, axes = plots.panels(len(learners), len(found), width=2.4 * len(found) + 0.8, height=6)
+    axes = np.reshape(axes, (len(learners), len(found)))
+    for column, (dataset, ways) in zip(axes.T, found.items(), strict=True):
+        name = measures(ways)[place]
+        draw(column, ways, name, learners)
+        column[0].set_title(f"{dataset}: {name}", fontsize=plots.TITLE)
+        column[-1].set_xlabel("labels")
+    for ax, learner in zip(axes[:, 0], learners, strict=True):
+        ax.set_ylabel(learner)
+    lines = [Line2D([], [], color=color) for color in STYLES.values()]
+    drawn.legend(lines, STYLES.keys(), loc="outside lower center", ncols=len(STYLES), frameon=False)
     return drawn
 
 
-def draw(line: Any, ways: Ways, name: str, learners: list[str]) -> None:
+def draw(column: Any, ways: Ways, name: str, learners: list[str]) -> None:
     """Draw the curves of one measure, a panel for each learner, all with the same limits."""
-    means = [curves[name].mean(0) for curves in ways.curves.values()]
-    low, high = min(mean.min() for mean in means), max(np.quantile(mean, 0.9) for mean in means)
-    if BETTER[name] > 0:
-        high = max(mean.max() for mean in means)
-    for ax, learner in zip(line, learners, strict=True):
+    means = np.concatenate([curves[name].mean(0) for curves in ways.curves.values()])
+    low, high = np.quantile(means, (0.0, 0.95) if BETTER[name] < 0 else (0.05, 1.0))  # the first rounds may be far off
+    for ax, learner in zip(column, learners, strict=True):
         for method in (method for method in ways.curves if WAYS[method].learner == learner):
-            values = ways.curves[method][name]
+            values, color = ways.curves[method][name], STYLES[asking(method)]
             mean, error = values.mean(0), values.std(0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-            color = STYLES[asking(method)]
             ax.plot(ways.counts, mean, color=color, linewidth=1.4)
             ax.fill_between(ways.counts, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
         ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
