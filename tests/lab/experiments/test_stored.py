@@ -78,7 +78,7 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("active", "paper"): (210, "db7e9ab51b911137b98517e588b0123fb943f571de4499181c268a7a0ba90fca"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
-ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22}  # files that ``stationary archive`` wrote
+ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 51}  # files that ``stationary archive`` wrote
 
 
 def folder(name, config):
@@ -144,7 +144,7 @@ def summary(name):
     return (RESULTS / name / "summary.csv").read_text()
 
 
-@pytest.mark.parametrize("name", ["uci", "radar"])
+@pytest.mark.parametrize("name", ["uci", "radar", "active"])
 def test_reports_give_the_stored_numbers(name):
     assert render_csv(EXPERIMENTS[name].report.report(archived(name))) == summary(name)
 

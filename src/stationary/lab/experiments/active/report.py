@@ -138,7 +138,7 @@ def overviews(found: dict[str, Ways]) -> Iterator[Table]:
     if timed:
         steps = list(next(iter(timed.values())))
         yield Table(
-            "Seconds of a step of a round, the mean over rounds; all steps in turn in one process, on one thread.",
+            "Seconds of the processor for a step of a round, the mean over rounds; all steps in turn in one process.",
             ("step", *timed),
             tuple(
                 (step.removeprefix("seconds: "), *(measured(seconds[step].mean(1)) for seconds in timed.values()))

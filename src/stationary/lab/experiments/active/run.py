@@ -102,8 +102,9 @@ def tested(problem: Problem, posterior: Posterior) -> dict[str, float]:
 
 
 def seconds(config: Config, seed: int, problem: Problem) -> Arrays:
-    """Return the seconds of each round but the first: every learner in turn, on the same random rows.
+    """Return the processor's seconds of each round but the first: every learner in turn, on the same random rows.
 
+    What else the machine does hardly changes them; several threads add up.
     In a round, infinite width learns the new rows by ``update``, or is fitted again; networks are trained. Then each
     asks, by "bald", for the next batch: jointly, but the ensemble for the best one by one.
     """
@@ -124,8 +125,8 @@ def seconds(config: Config, seed: int, problem: Problem) -> Arrays:
 
 
 def timed(taken: dict[str, list[float]], name: str, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Do some work, and note under a name how many seconds it took."""
-    start = time.perf_counter()
+    """Do some work, and note under a name how many seconds the processor took."""
+    start = time.process_time()
     result = work(*arguments)
-    taken.setdefault(name, []).append(time.perf_counter() - start)
+    taken.setdefault(name, []).append(time.process_time() - start)
     return result
