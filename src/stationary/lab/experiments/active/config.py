@@ -39,6 +39,7 @@ WAYS = {
     "infinite width variance": Way("infinite width", "variance"),
     "infinite width bald": Way("infinite width", "bald"),
     "infinite width bald top": Way("infinite width", "bald", "top"),
+    "infinite width random new fits": Way("infinite width", always_new=True),
     "infinite width bald new fits": Way("infinite width", "bald", always_new=True),
     "dropout random": Way("dropout"),
     "dropout bald": Way("dropout", "bald"),
@@ -133,9 +134,9 @@ SCALES: dict[str, dict[str, Any]] = {
 def configs(scale: str = "paper") -> list[Config]:
     """Return the configurations; below the scale "paper" they need no data but what scikit-learn brings.
 
-    Fashion-MNIST, whose networks take their time, is there by ``--set dataset=fashion-mnist --set n_test=4000``.
+    The other data sets are there by ``--set dataset=concrete``, or ``--set dataset=fashion-mnist --set n_test=4000``.
     """
-    datasets = ("digits", *UCI) if scale == "paper" else ("digits", "diabetes")
+    datasets = ("digits", "energy", "kin8nm") if scale == "paper" else ("digits", "diabetes")
     n_seeds = {"smoke": 1, "demo": 3, "paper": 5}[scale]
     return [
         Config(dataset, method, seeds=(seed,), **SCALES[scale])

@@ -14,7 +14,8 @@ from stationary.lab.runs.store import Arrays
 
 BETTER = {"accuracy": 1, "RMSE": -1, "NLPD": -1}  # 1: higher is better
 STYLES = {"random": "0.55", "entropy": plots.COLORS[2], "variance": plots.COLORS[3]}  # colours of the ways to ask
-STYLES |= {"bald": plots.COLORS[0], "bald top": plots.COLORS[5], "bald new fits": plots.COLORS[4]}
+STYLES |= {"bald": plots.COLORS[0], "bald top": plots.COLORS[5]}
+STYLES |= {"random new fits": "0.1", "bald new fits": plots.COLORS[4]}
 CLEAR = 2.0  # standard errors from which on a difference counts
 
 
@@ -59,7 +60,8 @@ def asking(method: str) -> str:
 
 def random_of(method: str) -> str:
     """The same learner, which asks for random rows."""
-    return f"{WAYS[method].learner} random"
+    way = WAYS[method]
+    return f"{way.learner} random new fits" if way.always_new else f"{way.learner} random"
 
 
 def measured(values: "np.ndarray[Any, Any]") -> Measured:
@@ -121,10 +123,10 @@ def overviews(found: dict[str, Ways]) -> Iterator[Table]:
     rows: list[tuple[Cell, ...]] = []
     for dataset, ways in found.items():
         first, nlpd = measures(ways)
-        for method in (method for method in compared(ways) if asking(method) == "bald"):
+        for method in (method for method in compared(ways) if asking(method) in ("bald", "bald new fits")):
             ends = (measured(ways.curves[each][first][:, -1]) for each in (random_of(method), method))
             gains = (measured(difference(ways, method, name).mean(1)) for name in (first, nlpd))
-            learner = WAYS[method].learner
+            learner = WAYS[method].learner + (", new fits" if WAYS[method].always_new else "")
             rows.append((f"{dataset}, {first}", learner, *ends, *gains, enough(ways, method, first)))
     caption = (
         "Asking by bald beside random rows: at the end; the mean over all rounds minus that of random rows, paired "
