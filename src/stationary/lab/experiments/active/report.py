@@ -202,7 +202,7 @@ def _in_words(dataset: str, ways: Ways) -> str:
 def figure(found: dict[str, Ways], place: int) -> Figure:
     """Draw the curves of the first measure (0) or of NLPD (1): a row for each learner, a column for each data set."""
     learners = list(dict.fromkeys(way.learner for way in WAYS.values()))
-    drawn, axes = plots.panels(len(learners), len(found), width=2.4 * len(found) + 0.8, height=6)
+    drawn, axes = plots.panels(len(learners), len(found), width=3 * len(found) + 0.8, height=6.5)
     axes = np.reshape(axes, (len(learners), len(found)))
     for column, (dataset, ways) in zip(axes.T, found.items(), strict=True):
         name = measures(ways)[place]
@@ -212,7 +212,7 @@ def figure(found: dict[str, Ways], place: int) -> Figure:
     for ax, learner in zip(axes[:, 0], learners, strict=True):
         ax.set_ylabel(learner)
     lines = [Line2D([], [], color=color) for color in STYLES.values()]
-    drawn.legend(lines, STYLES.keys(), loc="outside lower center", ncols=len(STYLES), frameon=False)
+    drawn.legend(lines, STYLES.keys(), loc="outside lower center", ncols=4, frameon=False)
     return drawn
 
 
