@@ -24,7 +24,7 @@ COLUMNS = {  # where a room stands on its floor; chosen so that no arrow crosses
     "active": 2.25,
     "bo": 1.25,
     "ood": 1.75,
-    "calibration": 0.5,
+    "calibration": 0.875,
     "plots": 2.75,
     "gp": 0,
     "inference": 1,
