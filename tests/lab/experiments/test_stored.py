@@ -50,6 +50,9 @@ IDENTITIES = {  # by experiment and scale: how many configurations, and a hash o
     ("arena", "smoke"): (7, "cb90115e863ef1d65b4ce9f643bbd890db330a8951870e43dd31922c3ef98c43"),
     ("arena", "demo"): (147, "151b05933a121fbeef41305b0f4c71e8e5930dcc5fdb23be3abb97f66427c932"),
     ("arena", "paper"): (719, "4da8c6f0ccd2117a84af8929c1c21e1eac576f5cb73035b84129d974857902d7"),
+    ("active", "smoke"): (11, "c5b856bbc0143585ffb603abc6c8f83440db72bf0f5b1250b2e31d7116dfe370"),
+    ("active", "demo"): (29, "bf600c9877708e69fdad5ce906355aca7cb84cb7470f8774553f04ffdff3c729"),
+    ("active", "paper"): (68, "61af270a2555f792ed264c24d05639a34d4ef0145bfddc3d1336ce91bcec957b"),
 }
 INFINITE = {  # the same of the rows of infinite width, which came later
     ("banana", "smoke"): (2, "4113c2ecd125be92e6c1729bd6cf640bb75c6e24665d65c27cdf4a7db70ab457"),
@@ -70,9 +73,12 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("arena", "smoke"): (1, "60739496c26008365c8422010b17c2c7e8c7e061f82f2224c7e016718b9864a5"),
     ("arena", "demo"): (7, "0d3f87f787129986c4ca90c4e05311f5ff40e919e0247fe09df633c2accc66fc"),
     ("arena", "paper"): (35, "ae518a52b31d35484e7f224370c9d631ee4b3f4e7234bbf89b07aefe20f47c90"),
+    ("active", "smoke"): (12, "e263b18c00cf3790f0573cc3114ec864fc2a2de3ca6682779cf5febb02ee3ebb"),
+    ("active", "demo"): (36, "f064a443dca57efe94b86cae99c26bc2769fcdab21c6c9a405260771a122c7e9"),
+    ("active", "paper"): (85, "0109d59864fa9c35c14dfd974bd6f1de2ca1765f3d3588ac9de25112469f5daf"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
-ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22}  # files that ``stationary archive`` wrote
+ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 33}  # files that ``stationary archive`` wrote
 
 
 def folder(name, config):
@@ -138,7 +144,7 @@ def summary(name):
     return (RESULTS / name / "summary.csv").read_text()
 
 
-@pytest.mark.parametrize("name", ["uci", "radar"])
+@pytest.mark.parametrize("name", ["uci", "radar", "active"])
 def test_reports_give_the_stored_numbers(name):
     assert render_csv(EXPERIMENTS[name].report.report(archived(name))) == summary(name)
 
