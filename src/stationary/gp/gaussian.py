@@ -74,10 +74,13 @@ class GaussianNetworkKernel(NetworkKernel):
             new = bias + weight * self._kappa(k11, k12, k22, flat=flat)
             own = new[..., i == j]
             return own[..., i], new, own[..., j]
-        return tuple(  # type: ignore[return-value]
-            bias + weight * self._kappa(*triple, flat=flat)
-            for triple in ((k11, k11, k11), (k11, k12, k22), (k22, k22, k22))
-        )
+        triples = (k11, k11, k11), torch.broadcast_tensors(k11, k12, k22), (k22, k22, k22)
+        lengthscale = self._hyper("lengthscale", flat) if self.has_lengthscale else 1.0
+        scaled = [[part / lengthscale**2 for part in triple] for triple in triples]
+        columns = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*scaled, strict=True))
+        values = self.dual.value(*columns).split([triple[0].numel() for triple in scaled])  # one call is faster
+        new = (value.view(triple[0].shape) / lengthscale for value, triple in zip(values, scaled, strict=True))
+        return tuple(bias + weight * value for value in new)  # type: ignore[return-value]
 
     def _mean_square_weight(self, flat: bool) -> Tensor:
         mean_square: Tensor = self.weight_std.double().square().mean(-1, keepdim=True)

@@ -19,5 +19,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         "cifar10",
         "radar",
         "arena",
+        "bo",
     )
 }
