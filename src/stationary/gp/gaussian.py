@@ -79,8 +79,10 @@ class GaussianNetworkKernel(NetworkKernel):
         scaled = [[part / lengthscale**2 for part in triple] for triple in triples]
         columns = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*scaled, strict=True))
         values = self.dual.value(*columns).split([triple[0].numel() for triple in scaled])  # one call is faster
-        new = (value.view(triple[0].shape) / lengthscale for value, triple in zip(values, scaled, strict=True))
-        return tuple(bias + weight * value for value in new)  # type: ignore[return-value]
+        return tuple(
+            bias + weight * value.view(triple[0].shape) / lengthscale
+            for value, triple in zip(values, scaled, strict=True)
+        )
 
     def _mean_square_weight(self, flat: bool) -> Tensor:
         mean_square: Tensor = self.weight_std.double().square().mean(-1, keepdim=True)

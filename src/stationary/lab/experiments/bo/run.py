@@ -87,12 +87,12 @@ def candidates(rows: Tensor | None, x: Tensor, best: Tensor, n: int, generator: 
     """
     if rows is not None:
         order = torch.randperm(len(rows), generator=generator)[: n + len(x)]
-        anywhere, near = rows[order], rows[(rows != best).sum(-1) == 1]
-        return torch.cat([_without(anywhere, x)[:n], _without(near, x)])
-    near = n // 4
-    anywhere = torch.rand(n - near, len(best), generator=generator, dtype=torch.float64)
-    moves = 0.1 * torch.randn(near, len(best), generator=generator, dtype=torch.float64)
-    moved = torch.rand(near, len(best), generator=generator, dtype=torch.float64) < min(1.0, 20 / len(best))
+        differ = (rows != best).sum(-1)
+        return torch.cat([_without(rows[order], x)[:n], _without(rows[differ == 1], x)])
+    near, dims = n // 4, best.numel()
+    anywhere = torch.rand(n - near, dims, generator=generator, dtype=torch.float64)
+    moves = 0.1 * torch.randn(near, dims, generator=generator, dtype=torch.float64)
+    moved = torch.rand(near, dims, generator=generator, dtype=torch.float64) < min(1.0, 20 / dims)
     return torch.cat([anywhere, (best + moves * moved).clamp(0, 1)])
 
 
@@ -111,7 +111,7 @@ def _next(model: object, best: Tensor, pool: Tensor, is_table: bool, config: Con
     if is_table:
         return pool[values.argmax()][None]
     starts = pool[values.topk(config.restarts).indices][:, None]
-    bounds = torch.stack([torch.zeros_like(best.expand(pool.shape[-1])), torch.ones_like(best.expand(pool.shape[-1]))])
+    bounds = torch.tensor([[0.0], [1.0]], dtype=pool.dtype).expand(2, pool.shape[-1])
     point, _ = optimize_acqf(
         acquisition,
         bounds,
