@@ -42,7 +42,7 @@ FUNCTIONS = {
     "vehicle": Function("table of networks", 5, candidates=1000),
     "rosenbrock10": Function("Rosenbrock", 10),
     "ackley20": Function("Ackley", 20),
-    "subspace100": Function("Branin in a plane of 100 dimensions", 100),
+    "subspace100": Function("Branin in a plane", 100),
 }
 SURROGATES = {  # by name, the label in reports
     "random": "random search",
