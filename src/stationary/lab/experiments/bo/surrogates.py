@@ -39,9 +39,9 @@ ORDER_ONE = LogNormalPrior(0.0, 1.0)  # of the standard deviations of a network'
 HELD_OUT = 4  # one row in so many chooses the numbers of infinite width, and the others train its trunk
 
 
-def scaled(kernel: Kernel, weights: LogNormalPrior = ORDER_ONE) -> Kernel:
+def scaled(kernel: Kernel) -> Kernel:
     """A network's kernel times a scale, with priors of its weights and biases, without which a fit may run away."""
-    kernel.register_prior("weight_std_prior", weights, lambda module: module.weight_std)
+    kernel.register_prior("weight_std_prior", ORDER_ONE, lambda module: module.weight_std)
     kernel.register_prior("bias_std_prior", ORDER_ONE, lambda module: module.bias_std)
     return ScaleKernel(kernel)
 
@@ -54,15 +54,9 @@ def relu_network() -> Kernel:
     return ScaleKernel(kernel)
 
 
-def inverse_length_scales(dims: int) -> LogNormalPrior:
-    """BoTorch's prior of length-scales, of the weights of one hidden layer, which are the inverse of them."""
-    crossed = 2 * math.sqrt(3 / dims)  # how far the input of the kernel moves when the unit cube is crossed
-    return LogNormalPrior(-math.sqrt(2) - math.log(dims) / 2 - math.log(crossed), math.sqrt(3))
-
-
-def matern_network(depth: int = 1, ard_num_dims: int | None = None) -> Kernel:
+def matern_network(depth: int) -> Kernel:
     """The kernel of a Matérn network; its length-scale is 1, since only weights and biases in units of it matter."""
-    kernel = kernel_of(Matern(2.5), depth=depth, normalize=True, ard_num_dims=ard_num_dims)
+    kernel = kernel_of(Matern(2.5), depth=depth, normalize=True)
     kernel.raw_lengthscale.requires_grad_(False)
     return kernel
 
@@ -79,12 +73,11 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
     "rbf gp": get_covar_module_with_dim_scaled_prior,
     "one length-scale": one_length_scale,
     "relu network": lambda dims: relu_network(),
-    "matern network 1": lambda dims: scaled(matern_network()),
+    "matern network 1": lambda dims: scaled(matern_network(depth=1)),
     "matern network 3": lambda dims: scaled(matern_network(depth=3)),
     "sine-cosine": lambda dims: scaled(kernel_of(SinCos())),
-    "matern network ard": lambda dims: scaled(matern_network(ard_num_dims=dims), inverse_length_scales(dims)),
 }
-CENTRED = ("relu network", "matern network 1", "matern network 3", "sine-cosine", "matern network ard")
+CENTRED = ("relu network", "matern network 1", "matern network 3", "sine-cosine")
 
 
 class Process:
