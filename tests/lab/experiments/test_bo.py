@@ -203,22 +203,25 @@ def test_report_ranks_and_differences():
     np.testing.assert_allclose(ranks["random"], 4)
     np.testing.assert_allclose(report.left(RESULTS["matern gp"]), [0.625, 0.65, 0.675])
     assert (report.left(np.zeros((1, 3))) == 0).all()
-    found = report.difference(RESULTS, "matern network 3")
+    found = report.difference(report.paired(RESULTS, "matern network 3"))
     each = np.array([-0.4, -0.4, -0.38]) / 4
     assert found.mean == pytest.approx(each.mean()) and found.std == pytest.approx(each.std(ddof=1) / math.sqrt(3))
-    signs = {method: report.compared(RESULTS, method) for method in RESULTS}
+    signs = {method: report.compared(report.paired(RESULTS, method)) for method in RESULTS}
     assert signs == {"random": -1, "matern gp": 0, "relu network": 0, "matern network 3": 1}
 
 
 def test_report_says_who_is_better():
     section = report.report(list(results(("branin", "hartmann6"))))
-    text = section.ours.split("\n\n")[1]
+    of_all, _, text = section.ours.split("\n\n")
+    assert of_all.startswith("Over all functions, 6 pairs") and "ARD: ours: Matérn-5/2 network, depth 3. W" in of_all
     assert text.startswith("Hartmann, 6 dimensions, 3 seeds: the best mean rank is that of ours: Matérn-5/2 network")
-    assert "better than it: ours: Matérn-5/2 network, depth 3. Worse: random search." in text
+    assert "ARD: ours: Matérn-5/2 network, depth 3. Worse: random search." in text
     ranks, differences, regrets = section.tables
     assert ranks.rows[0] == (config.SURROGATES["matern network 3"], 1, 1, 1)
     own = next(row for row in differences.rows if row[0] == config.SURROGATES["matern gp"])
-    assert own[1:] == (None, None)
+    assert own[1:] == (None, None, None)
+    first = differences.rows[0]
+    assert first[3].mean == pytest.approx(first[1].mean) and first[3].std < first[1].std, "twice the pairs"
     assert regrets.rows[0][1].mean == pytest.approx(np.mean([0.1, 0.2, 0.32])) and regrets.rows[0][-1] == 1.0
     assert {record["n"] for record in section.records} == {3}
 

@@ -45,21 +45,32 @@ def left(curves: Curves) -> Curves:
     return np.divide(curves[:, 1:], start, out=np.zeros_like(curves[:, 1:]), where=start > 0).mean(1)
 
 
-def difference(methods: dict[str, Curves], method: str) -> Measured | None:
-    """Return what is left minus what the Matérn process leaves: mean and standard error of the paired seeds."""
-    if USUAL not in methods or method == USUAL or len(methods[USUAL]) < 2:
+def paired(methods: dict[str, Curves], method: str) -> Curves:
+    """Return what is left minus what the Matérn process leaves, (seeds,); nothing for itself, and without it."""
+    if USUAL not in methods or method not in methods or method == USUAL:
+        return np.zeros(0)
+    return left(methods[method]) - left(methods[USUAL])
+
+
+def difference(pairs: Curves) -> Measured | None:
+    """Return the mean of paired differences and its standard error; None if there are fewer than two."""
+    if len(pairs) < 2:
         return None
-    found = left(methods[method]) - left(methods[USUAL])
-    return Measured(float(found.mean()), float(found.std(ddof=1) / len(found) ** 0.5))
+    return Measured(float(pairs.mean()), float(pairs.std(ddof=1) / len(pairs) ** 0.5))
 
 
-def compared(methods: dict[str, Curves], method: str) -> int:
+def compared(pairs: Curves) -> int:
     """Return 1 if a surrogate leaves less than the Matérn process, -1 if more, by 95 % of Student's t; 0 otherwise."""
-    found = difference(methods, method)
+    found = difference(pairs)
     if found is None:
         return 0
-    far = float(student.ppf(0.975, len(methods[USUAL]) - 1)) * (found.std or 0.0)
+    far = float(student.ppf(0.975, len(pairs) - 1)) * (found.std or 0.0)
     return int(found.mean + far < 0) - int(found.mean - far > 0)
+
+
+def over_all(found: Found, method: str) -> Curves:
+    """Return the paired differences of all functions and seeds, (pairs,)."""
+    return np.concatenate([paired(methods, method) for methods in found.values()])
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:
@@ -68,7 +79,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         title=TITLE,
         paper="The paper does not optimise. It gives the kernels of networks that are as stationary as those of "
         "Bayesian optimisation; here they are its surrogates, beside BoTorch's own.",
-        ours="\n\n".join(_in_words(function, methods) for function, methods in found.items()),
+        ours="\n\n".join([_of_all(found), *(_in_words(function, methods) for function, methods in found.items())]),
         figures={"bo": figure(found)},
         captions={
             "bo": "Regret, the distance to the largest value, by number of evaluations: median over seeds, and "
@@ -107,14 +118,15 @@ def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
     differences: list[tuple[Cell, ...]] = [
         (
             SURROGATES[method],
-            *(difference(found[function], method) if method in found[function] else None for function in found),
+            *(difference(paired(methods, method)) for methods in found.values()),
+            difference(over_all(found, method)),
         )
         for method in order
     ]
     yield Table(
         f"Share of the initial regret that is left, mean over the steps, minus that of {SURROGATES[USUAL]}: mean and "
-        "standard error over paired seeds. Below 0 is better than it.",
-        ("surrogate", *heads),
+        "standard error over paired seeds, and over all pairs. Below 0 is better than it.",
+        ("surrogate", *heads, "all"),
         tuple(differences),
     )
     seconds = [by_function(results, f"seconds {part}") for part in ("fit", "search")]
@@ -172,11 +184,22 @@ def _in_words(function: str, methods: dict[str, Curves]) -> str:
     text = f"{FUNCTIONS[function].label}, {FUNCTIONS[function].dims} dimensions, {seeds} seed{'s' * (seeds > 1)}: "
     text += f"the best mean rank is that of {SURROGATES[best]}, {by_rank[best]:.1f}"
     if USUAL in methods:
-        ahead, behind = ([m for m in methods if compared(methods, m) == sign] for sign in (1, -1))
-        text += f"; {SURROGATES[USUAL]} has {by_rank[USUAL]:.1f}. Over all steps, by 95 % of paired seeds, better than "
-        text += f"it: {'; '.join(SURROGATES[m] for m in ahead) or 'nobody'}. Worse: "
-        text += "; ".join(SURROGATES[m] for m in behind) or "nobody"
+        text += f"; {SURROGATES[USUAL]} has {by_rank[USUAL]:.1f}. Over all steps, by 95 % of paired seeds, "
+        text += _better_and_worse({method: compared(paired(methods, method)) for method in methods})
     return text + "."
+
+
+def _of_all(found: Found) -> str:
+    methods = [method for method in SURROGATES if all(method in some for some in found.values())]
+    signs = {method: compared(over_all(found, method)) for method in methods}
+    pairs = sum(len(some[USUAL]) for some in found.values() if USUAL in some)
+    text = f"Over all functions, {pairs} pairs of runs with the same initial design, by 95 % of Student's t, "
+    return f"{text}{_better_and_worse(signs)}."
+
+
+def _better_and_worse(signs: dict[str, int]) -> str:
+    ahead, behind = ("; ".join(SURROGATES[m] for m, sign in signs.items() if sign == one) for one in (1, -1))
+    return f"better than {SURROGATES[USUAL]}: {ahead or 'nobody'}. Worse: {behind or 'nobody'}"
 
 
 def figure(found: Found) -> Figure:
