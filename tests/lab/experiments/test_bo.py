@@ -214,14 +214,16 @@ def test_report_says_who_is_better():
     section = report.report(list(results(("branin", "hartmann6"))))
     of_all, _, text = section.ours.split("\n\n")
     assert of_all.startswith("Over all functions, 6 pairs") and "ARD: ours: Matérn-5/2 network, depth 3. W" in of_all
+    assert "better than ReLU network (I-BNN), depth 3: GP, Matérn-5/2, ARD; ours: Matérn-5/2 network, depth 3" in of_all
     assert text.startswith("Hartmann, 6 dimensions, 3 seeds: the best mean rank is that of ours: Matérn-5/2 network")
     assert "ARD: ours: Matérn-5/2 network, depth 3. Worse: random search." in text
-    ranks, differences, regrets = section.tables
+    ranks, differences, pooled, regrets = section.tables
     assert ranks.rows[0] == (config.SURROGATES["matern network 3"], 1, 1, 1)
     own = next(row for row in differences.rows if row[0] == config.SURROGATES["matern gp"])
-    assert own[1:] == (None, None, None)
-    first = differences.rows[0]
-    assert first[3].mean == pytest.approx(first[1].mean) and first[3].std < first[1].std, "twice the pairs"
+    assert own[1:] == (None, None)
+    first, both = differences.rows[0][1], pooled.rows[0][1]
+    assert both.mean == pytest.approx(first.mean) and both.std < first.std, "the same curves, twice the pairs"
+    assert pooled.rows[0][2] is None, "nobody ran the other process"
     assert regrets.rows[0][1].mean == pytest.approx(np.mean([0.1, 0.2, 0.32])) and regrets.rows[0][-1] == 1.0
     assert {record["n"] for record in section.records} == {3}
 

@@ -72,7 +72,7 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("arena", "paper"): (10, "edc47df3f1ca19add9bb69be0b2e9efc4ca8c6c3d7ee6174a5e10e2f50358ee6"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
-ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22}  # files that ``stationary archive`` wrote
+ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "bo": 54}  # files that ``stationary archive`` wrote
 
 
 def folder(name, config):
@@ -138,7 +138,7 @@ def summary(name):
     return (RESULTS / name / "summary.csv").read_text()
 
 
-@pytest.mark.parametrize("name", ["uci", "radar"])
+@pytest.mark.parametrize("name", ["uci", "radar", "bo"])
 def test_reports_give_the_stored_numbers(name):
     assert render_csv(EXPERIMENTS[name].report.report(archived(name))) == summary(name)
 
@@ -158,6 +158,15 @@ def test_report_of_cifar10_gives_the_stored_numbers():
             shown = [[f"{cell.mean:.6g}" for cell in row[1:]] for row in table.rows]
             assert shown == [[line[metric] for metric in table.columns[1:]] for line in some]
     assert tables == []
+
+
+def test_page_of_bo_has_the_stored_tables():
+    """What it says of them in words is a reader's, and stands beside them."""
+    page = (RESULTS.parent / "docs" / "bo.md").read_text()
+    for table in EXPERIMENTS["bo"].report.tables(archived("bo")):
+        lines = markdown("", [table]).splitlines()
+        assert "\n".join(line for line in lines if line.startswith("|")) in page
+        assert lines[0] in page, "its caption"
 
 
 # results/paper
