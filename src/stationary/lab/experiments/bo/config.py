@@ -40,7 +40,7 @@ FUNCTIONS = {
     "branin": Function("Branin", 2, steps=40),
     "hartmann6": Function("Hartmann", 6, steps=40),
     "vehicle": Function("table of networks", 5, seeds=1, candidates=1000),
-    "rosenbrock10": Function("Rosenbrock", 10, seeds=1),
+    "rosenbrock10": Function("Rosenbrock", 10),
     "ackley20": Function("Ackley", 20),
     "subspace100": Function("Branin in a plane", 100, steps=30, seeds=1),
 }
