@@ -45,7 +45,8 @@ slow: $(READY)
 
 interop: $(INTEROP_READY)
 	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest interop tests/inference/test_methods.py \
-		tests/inference/test_joint.py tests/docs/test_snippets.py -k "interop or laplace or next_experiment" \
+		tests/inference/test_joint.py tests/docs/test_snippets.py tests/lab/experiments/test_bo.py \
+		tests/lab/experiments/test_experiments.py -k "interop or laplace or next_experiment or test_bo or reports[bo]" \
 		-o filterwarnings=default # other libraries may warn
 
 arena: $(ARENA_READY)

@@ -20,6 +20,7 @@ from stationary.gp._base import NetworkKernel, is_symmetric, mirror, upper_indic
 from stationary.theory.duals import Dual
 
 Triple = tuple[Tensor, Tensor, Tensor]
+Indices = tuple[Tensor, Tensor]  # rows and columns of the entries on and above the diagonal
 
 
 class GaussianNetworkKernel(NetworkKernel):
@@ -45,14 +46,16 @@ class GaussianNetworkKernel(NetworkKernel):
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         symmetric = is_symmetric(x1, x2, diag)
         first = self._first_layer(x1, x2, diag)
-        result = self._output(_upper(first, *upper_indices(x1)) if symmetric else first, diag or symmetric)
         if symmetric:
-            result = mirror(result, x1.shape[-2])
+            upper = upper_indices(x1)
+            result = mirror(self._output(_upper(first, *upper), True, upper), x1.shape[-2])
+        else:
+            result = self._output(first, diag)
         return (self._factor(diag) * result).to(x1.dtype)
 
-    def _output(self, k: Triple, flat: bool) -> Tensor:
+    def _output(self, k: Triple, flat: bool, upper: Indices | None = None) -> Tensor:
         for _ in range(self.depth - 1):
-            k = self._next_layer(k, flat)
+            k = self._next_layer(k, flat, upper)
         return self._kappa(*k, flat=flat)
 
     def _first_layer(self, x1: Tensor, x2: Tensor, diag: bool) -> Triple:
@@ -63,12 +66,22 @@ class GaussianNetworkKernel(NetworkKernel):
             return k11, bias + (u1 * u2).sum(-1), k22
         return k11, bias + u1 @ u2.mT, k22.mT
 
-    def _next_layer(self, k: Triple, flat: bool) -> Triple:
+    def _next_layer(self, k: Triple, flat: bool, upper: Indices | None) -> Triple:
         bias, weight = self._hyper("bias_std", flat) ** 2, self._mean_square_weight(flat)
         k11, k12, k22 = k
-        return tuple(  # type: ignore[return-value]
-            bias + weight * self._kappa(*triple, flat=flat)
-            for triple in ((k11, k11, k11), (k11, k12, k22), (k22, k22, k22))
+        if upper is not None:  # the diagonal is among the entries
+            i, j = upper
+            new = bias + weight * self._kappa(k11, k12, k22, flat=flat)
+            own = new[..., i == j]
+            return own[..., i], new, own[..., j]
+        triples = (k11, k11, k11), torch.broadcast_tensors(k11, k12, k22), (k22, k22, k22)
+        lengthscale = self._hyper("lengthscale", flat) if self.has_lengthscale else 1.0
+        scaled = [[part / lengthscale**2 for part in triple] for triple in triples]
+        columns = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*scaled, strict=True))
+        values = self.dual.value(*columns).split([triple[0].numel() for triple in scaled])  # one call is faster
+        return tuple(
+            bias + weight * value.view(triple[0].shape) / lengthscale
+            for value, triple in zip(values, scaled, strict=True)
         )
 
     def _mean_square_weight(self, flat: bool) -> Tensor:
@@ -104,11 +117,11 @@ class NeuralTangentKernel(GaussianNetworkKernel):
                 f"{self.dual.why_no_derivative}; use kernel_of, or a smoother activation such as Matern(nu=1.5)"
             )
 
-    def _output(self, k: Triple, flat: bool) -> Tensor:
+    def _output(self, k: Triple, flat: bool, upper: Indices | None = None) -> Tensor:
         tangent = k[1]
         for _ in range(self.depth - 1):
             slope = self._slope(*k, flat=flat)
-            k = self._next_layer(k, flat)
+            k = self._next_layer(k, flat, upper)
             tangent = k[1] + self._mean_square_weight(flat) * tangent * slope
         return self._kappa(*k, flat=flat) + tangent * self._slope(*k, flat=flat)
 

@@ -6,13 +6,15 @@ k -> k / ell^2 and kernel -> kernel / ell, so the duals here have lengthscale 1.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from stationary._pieces import PIECE
 from stationary.theory.special import broadcast_in_pieces, half_line_integral
 
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -166,14 +168,18 @@ def _polar(k11: Tensor, k12: Tensor, k22: Tensor, nu: float, derivative: bool = 
         f = half_line_integral(t, n)
         if derivative:
             f = (p + product) * f - p * p * half_line_integral(t, n - 2)
-        total = total + weight * (f * product**power if power else f)
+        total = total + (weight * (f * product**power if power else f)).sum(0)
     return total * math.exp(n * math.log(2) - math.lgamma(n)) / (2 * math.pi)
 
 
 def _angle_nodes(
     s1: Tensor, s2: Tensor, theta: Tensor, power: float, n: float
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Weights and (c1, c2) of a rule over the angle, for an integrand with c1^power and c2^power at its ends."""
+    """Weights and (c1, c2) of a rule over the angle, for an integrand with c1^power and c2^power at its ends.
+
+    They come in groups of nodes, which are the first dimension: all at once for a small matrix, whose time is that of
+    calling operations, down to one by one for a large matrix, whose time is that of moving memory.
+    """
     if power.is_integer():
         yield from _gauss_legendre_nodes(s1, s2, theta, n)
     else:
@@ -192,7 +198,7 @@ def _gauss_legendre_nodes(s1: Tensor, s2: Tensor, theta: Tensor, n: float) -> It
     half = 0.5 * (end - start)
     from_left, from_right = span * torch.sigmoid(-start), span * torch.sigmoid(end)
     order = 24 if largest < 3 else 32 if largest < 30 else 48 if largest < 300 else 64
-    for x, w in zip(*np.polynomial.legendre.leggauss(order), strict=True):
+    for x, w in _in_groups(_gauss_legendre(order), s1):
         a = half * (1 + x)
         up, down = torch.sigmoid(start + a), torch.sigmoid(-start - a)
         c1 = torch.sin(-from_right * down * torch.expm1(a - 2 * half))  # the distance to the end, without cancelling
@@ -206,7 +212,20 @@ def _logit_nodes(s1: Tensor, s2: Tensor, theta: Tensor, power: float) -> Iterato
     with torch.no_grad():
         reach = 24.0 / max(power + 1 + min(power, 0.0), 0.3) + torch.log1p(torch.maximum(s1, s2))
         nodes = max(64, math.ceil(2 * float(reach.max()) / 0.45)) if reach.numel() else 1
-    for i in range(nodes):
-        y = reach * ((2 * i + 1) / nodes - 1)
+    places = (2 * torch.arange(nodes, dtype=torch.float64) + 1) / nodes - 1
+    for (place,) in _in_groups(places[None], s1):
+        y = reach * place
         up, down = torch.sigmoid(y), torch.sigmoid(-y)
         yield opening * up * down * (2 * reach / nodes), torch.sin(opening * down), torch.sin(opening * up)
+
+
+@lru_cache(maxsize=8)
+def _gauss_legendre(order: int) -> Tensor:
+    """Nodes and weights on [-1, 1], (2, order)."""
+    return torch.from_numpy(np.stack(np.polynomial.legendre.leggauss(order)))
+
+
+def _in_groups(nodes: Tensor, like: Tensor) -> Iterable[Tensor]:
+    """Nodes (k, N) in groups (k, n, 1, ...) that broadcast with a tensor, n times which is about a piece in size."""
+    columns = nodes.to(like).view(*nodes.shape, *[1] * like.dim())
+    return columns.split(max(1, PIECE // max(1, like.numel())), dim=1)

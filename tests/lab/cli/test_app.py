@@ -629,7 +629,8 @@ def test_a_section_that_fails_leaves_the_others(run, fakes, tmp_path, monkeypatc
 def test_data_lists_the_bundled_tables(run):
     rows = [line.split("\t") for line in lines(run("data"))]
     assert rows[0] == ["file", "rows", "what", "source and licence"]
-    assert [row[0] for row in rows[1:]] == [f"{n}.csv.xz" for n in ("banana", "diabetes", "adult", "connect-4")]
+    names = ("banana", "diabetes", "adult", "connect-4", "hpobench-vehicle")
+    assert [row[0] for row in rows[1:]] == [f"{name}.csv.xz" for name in names]
     assert all(len(row) == 4 for row in rows)
 
 

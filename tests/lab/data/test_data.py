@@ -20,6 +20,7 @@ from stationary.lab.data import banana, cache, toy_regression, uci
 SHA256 = {  # of the uncompressed tables
     "banana": "4cfb5e17a272bd100d438597d5ac9cff351fc680863143927ee9a5cf67e51c98",
     "diabetes": "abfc58a3c439bb0828875d8095107bdeef56d8feb8485b993886a603479cf519",
+    "hpobench-vehicle": "aa5d71b46d4f93936717b8528bf57eefcbe42aa10972bf10ea8b89a25c408919",
 }
 
 

@@ -53,6 +53,9 @@ IDENTITIES = {  # by experiment and scale: how many configurations, and a hash o
     ("active", "smoke"): (11, "c5b856bbc0143585ffb603abc6c8f83440db72bf0f5b1250b2e31d7116dfe370"),
     ("active", "demo"): (29, "bf600c9877708e69fdad5ce906355aca7cb84cb7470f8774553f04ffdff3c729"),
     ("active", "paper"): (68, "61af270a2555f792ed264c24d05639a34d4ef0145bfddc3d1336ce91bcec957b"),
+    ("bo", "smoke"): (16, "905ef3d8afc1f6d229daec49fa05bff0f4963d99e80016effdb41ad6f66ff03b"),
+    ("bo", "demo"): (16, "4a811cd323de01d5a68884c78098e23a83feab13491a01e2cfd65d769d2aae23"),
+    ("bo", "paper"): (80, "2ddf03ddcd02bb2c24c75fab71e8040e2a04e61aa28c717df761e98d593569f7"),
 }
 INFINITE = {  # the same of the rows of infinite width, which came later
     ("banana", "smoke"): (2, "4113c2ecd125be92e6c1729bd6cf640bb75c6e24665d65c27cdf4a7db70ab457"),
@@ -76,9 +79,12 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("active", "smoke"): (12, "e263b18c00cf3790f0573cc3114ec864fc2a2de3ca6682779cf5febb02ee3ebb"),
     ("active", "demo"): (36, "f064a443dca57efe94b86cae99c26bc2769fcdab21c6c9a405260771a122c7e9"),
     ("active", "paper"): (85, "0109d59864fa9c35c14dfd974bd6f1de2ca1765f3d3588ac9de25112469f5daf"),
+    ("bo", "smoke"): (2, "82baa7657c80aedf4c241083ec37536d939518bac2baee8e186863d5aa6ec116"),
+    ("bo", "demo"): (2, "d2b9555dfafc2a7380f89d4f649d3f74e3ee583b56fecf6763e8496c7ae81a24"),
+    ("bo", "paper"): (10, "e9fa775bc9ca3d58760377e9d4cdbec96ff3ba862dd49ad8685165de6c4f27ac"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
-ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 33}  # files that ``stationary archive`` wrote
+ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 33, "bo": 54}  # files that ``stationary archive`` wrote
 
 
 def folder(name, config):
@@ -144,7 +150,7 @@ def summary(name):
     return (RESULTS / name / "summary.csv").read_text()
 
 
-@pytest.mark.parametrize("name", ["uci", "radar", "active"])
+@pytest.mark.parametrize("name", ["uci", "radar", "active", "bo"])
 def test_reports_give_the_stored_numbers(name):
     assert render_csv(EXPERIMENTS[name].report.report(archived(name))) == summary(name)
 
@@ -164,6 +170,15 @@ def test_report_of_cifar10_gives_the_stored_numbers():
             shown = [[f"{cell.mean:.6g}" for cell in row[1:]] for row in table.rows]
             assert shown == [[line[metric] for metric in table.columns[1:]] for line in some]
     assert tables == []
+
+
+def test_page_of_bo_has_the_stored_tables():
+    """All but that of each function's differences; what it says of them in words is not compared."""
+    page = (RESULTS.parent / "docs" / "bo.md").read_text()
+    ranks, _, pooled, regrets = EXPERIMENTS["bo"].report.tables(archived("bo"))
+    for table in (ranks, pooled, regrets):
+        lines = markdown("", [table]).splitlines()
+        assert "\n".join(line for line in lines if line.startswith("|")) in page
 
 
 # results/paper

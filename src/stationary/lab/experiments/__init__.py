@@ -20,5 +20,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         "radar",
         "arena",
         "active",
+        "bo",
     )
 }

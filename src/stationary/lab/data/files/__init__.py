@@ -15,15 +15,16 @@ FOLDER = files(__name__)
 REPAIR = "install stationary again"
 
 
-def read(name: str, dtype: Any = None) -> pd.DataFrame:
+def read(name: str, dtype: Any = None, *, columns: Iterable[str] = ("class",)) -> pd.DataFrame:
     """Read a bundled table.
 
     Args:
         name: name of its file without the ending, such as "diabetes".
         dtype: type of all columns; None lets pandas infer the type of each.
+        columns: names of columns that the table must have; it may have others.
     """
     with as_file(FOLDER / f"{name}.csv.xz") as path:
-        return read_table(path, dtype=dtype, repair=REPAIR)
+        return read_table(path, columns=columns, dtype=dtype, repair=REPAIR)
 
 
 def read_table(path: Path, *, columns: Iterable[str] = ("class",), dtype: Any = None, repair: str) -> pd.DataFrame:
