@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scikit-learn", "matplotlib")
-PEERS = ("pytorch-ood", "laplace-torch", "vbll", "transformers", "catboost")  # of the arena
+PEERS = ("pytorch-ood", "laplace-torch", "vbll", "transformers", "catboost", "tabpfn")  # of the arena
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:
