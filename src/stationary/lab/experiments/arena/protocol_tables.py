@@ -5,7 +5,7 @@ rows for every method; a forest has its out-of-bag rows instead. What it has cho
 all of them, but for networks, whose held-out rows choose the epoch.
 """
 
-from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, Entry
+from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, SCORES, Entry
 
 VALUES_EVENT, TABLES_EVENT = "regression away from the data", "tables"
 VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
@@ -187,3 +187,22 @@ CLASSIFIERS: dict[str, Entry] = {
     ),
 }
 OF_EVENT = {VALUES_EVENT: REGRESSORS, TABLES_EVENT: CLASSIFIERS}
+
+
+def rows_of_values() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the protocol of the regressors as a heading and the rows of a table."""
+    return ("method", "code", "what is chosen", "what is not"), [
+        (entry.label, entry.code, _chosen(entry), entry.settings) for entry in REGRESSORS.values()
+    ]
+
+
+def rows_of_classes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the protocol of the classifiers as a heading and the rows of a table."""
+    scores = SCORES | {MUTUAL_INFORMATION: "mutual information of class and outputs"}
+    return ("method", "code", "score", "what is chosen", "what is not"), [
+        (entry.label, entry.code, scores[entry.score], _chosen(entry), entry.settings) for entry in CLASSIFIERS.values()
+    ]
+
+
+def _chosen(entry: Entry) -> str:
+    return "; ".join([entry.rule, *(f"{name} of {', '.join(f'{v:g}' for v in tried)}" for name, tried in entry.grid)])
