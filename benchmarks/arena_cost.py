@@ -9,7 +9,7 @@ last layer and the rows.
 
 - Features: 5,000 rows to train on, 1,000 to validate and 2,000 new ones, of 64 features of a trunk and 10 classes, all
   generated. A pass of the trunk is one of a ResNet-20 with an image of 28 x 28 pixels, in batches of 500.
-- Tables: the rows of the arena's first seed or split, 4,000 of Adult (classes) and of kin8nm (values).
+- Tables: the rows of the arena's first seed or split, 4,000 of Adult (classes) and 2,000 of kin8nm (values).
 
 What is not installed is left out, and named in the file.
 """

@@ -17,11 +17,12 @@ from stationary.lab.experiments.arena.methods.tabular import CLASSIFIERS
 from stationary.lab.experiments.arena.protocol import SCORES
 from stationary.lab.experiments.arena.protocol_tables import (
     MOST_CLASSES,
-    MOST_TESTED,
     MOST_VALUES,
     MUTUAL_INFORMATION,
     OF_EVENT,
     TABLES_EVENT,
+    TESTED_CLASSES,
+    TESTED_VALUES,
     VALUES_EVENT,
     rows_of_classes,
     rows_of_values,
@@ -92,13 +93,13 @@ def test_noise_is_the_one_of_the_highest_likelihood():
 
 
 def test_splits_are_standardised_by_their_training_rows_and_cut():
-    n = MOST_VALUES + MOST_TESTED + 1500
+    n = MOST_VALUES + TESTED_VALUES + 1500
     generator = torch.Generator().manual_seed(0)
     x = 3 + 2 * torch.randn(n, 2, generator=generator).double()
     y = torch.arange(n).double()
-    rows = uci_regression.Rows(torch.arange(1000, n - MOST_TESTED - 10), torch.arange(n - MOST_TESTED - 10, n))
+    rows = uci_regression.Rows(torch.arange(1000, n - TESTED_VALUES - 10), torch.arange(n - TESTED_VALUES - 10, n))
     task = values.split(x, y, rows, 1)
-    assert task.x.shape == (MOST_VALUES, 2) and task.test_x.shape == (MOST_TESTED, 2)
+    assert task.x.shape == (MOST_VALUES, 2) and task.test_x.shape == (TESTED_VALUES, 2)
     torch.testing.assert_close(task.x.mean(0), torch.zeros(2).double(), atol=1e-9, rtol=0)
     torch.testing.assert_close(task.y.std(correction=0), torch.ones(()).double())
     assert task.held.sum() == MOST_VALUES / 10
@@ -163,7 +164,7 @@ def test_tables_are_cut_and_columns_and_classes_go_by_the_seed(monkeypatch):
     table = replace(tables.generated(n), numeric=torch.tensor([False, True, False, True]))
     monkeypatch.setattr(tables, "_table", lambda name: table)
     factor, region, _ = tables.tasks("any", 1)
-    assert len(factor.x) == MOST_CLASSES and len(factor.test[0]) == MOST_TESTED
+    assert len(factor.x) == MOST_CLASSES and len(factor.test[0]) == TESTED_CLASSES
     assert region.unknown["a region left out"][:, 3].min() > region.x[:, 3].max(), "the second numeric column"
 
 

@@ -11,8 +11,10 @@ VALUES_EVENT, TABLES_EVENT = "regression away from the data", "tables"
 VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 TABLES = ("diabetes", "adult", "connect-4", "covtype")
 SPLITS, SEEDS = 5, 5  # splits of each kind of a table of values; seeds of a table of classes
-MOST_VALUES, MOST_CLASSES, MOST_TESTED = 4_000, 4_000, 2_000  # rows to train on and rows to test on, for everybody
-EXACT, FEW = 2_000, 1_000  # rows of an exact Gaussian process of values; rows of methods that are made for few
+MOST_VALUES, MOST_CLASSES = 2_000, 4_000  # rows to train on, for everybody; of a larger table so many at random
+TESTED_VALUES, TESTED_CLASSES = 1_000, 2_000  # rows to test on
+EXACT = 1_500  # rows of an exact Gaussian process of values
+FEW, FEWER = 1_000, 500  # rows of TabPFN, and of a Gaussian process of classes
 INDUCING = 300
 SMALLEST = 1e-6  # of a variance in units of that of the targets, and of a probability
 HELD_OUT = "the held-out rows"
@@ -41,7 +43,7 @@ REGRESSORS: dict[str, Entry] = {
         "",
         "lowest NLPD of the out-of-bag rows",
         (("min_samples_leaf", (1, 5)),),
-        settings="300 trees; variance of the trees, and noise by the same rule",
+        settings="100 trees; variance of the trees, and noise by the same rule",
     ),
     "catboost": Entry(
         "CatBoost",
@@ -103,7 +105,7 @@ CLASSIFIERS: dict[str, Entry] = {
         BY_NLPD,
         (("min_samples_leaf", (1, 5, 20)),),
         "own",
-        "300 trees",
+        "100 trees",
     ),
     "gradient boosting": Entry(
         "gradient boosting",
@@ -140,7 +142,7 @@ CLASSIFIERS: dict[str, Entry] = {
         "variance and length-scale by its marginal likelihood",
         (),
         "own",
-        f"GaussianProcessClassifier, Matérn-5/2, standardised columns, the first {FEW:,} rows",
+        f"GaussianProcessClassifier, Matérn-5/2, standardised columns, the first {FEWER:,} rows",
     ),
     "tabpfn": Entry(
         "TabPFN v1",

@@ -67,7 +67,7 @@ def random_forest(task: Values, seed: int) -> Callable[[Tensor], Normal]:
     x, y = task.x.numpy(), task.y
 
     def candidate(leaf: float) -> tuple[float, tuple[Any, float]]:
-        model = RandomForestRegressor(300, min_samples_leaf=int(leaf), oob_score=True, random_state=seed)
+        model = RandomForestRegressor(100, min_samples_leaf=int(leaf), oob_score=True, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a row may be in every tree of a small forest
             model.fit(x, y.numpy())

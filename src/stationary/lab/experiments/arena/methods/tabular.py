@@ -12,7 +12,7 @@ from stationary import StationaryClassifier
 from stationary._extras import extra
 from stationary.lab.experiments.arena.methods.base import Judged, by_doubt, by_entropy, lowest, nlpd
 from stationary.lab.experiments.arena.protocol_tables import CLASSIFIERS as PROTOCOL
-from stationary.lab.experiments.arena.protocol_tables import FEW, SMALLEST
+from stationary.lab.experiments.arena.protocol_tables import FEW, FEWER, SMALLEST
 from stationary.lab.experiments.arena.tables import Rows
 
 with extra("experiments"):
@@ -81,7 +81,7 @@ def beside_logistic_regression(make: Callable[[int], Any]) -> Fit:
 def gaussian_process(rows: Rows, seed: int) -> Judge:
     kernel = ConstantKernel(4.0) * Matern(3.0, nu=2.5)
     model = make_pipeline(StandardScaler(), GaussianProcessClassifier(kernel, random_state=seed))
-    quietly(model, rows.x[:FEW], rows.y[:FEW])
+    quietly(model, rows.x[:FEWER], rows.y[:FEWER])
     return lambda x: by_entropy(probabilities(model, x, rows.n_classes))
 
 
@@ -154,7 +154,7 @@ CLASSIFIERS: dict[str, Fit] = {
     "logistic regression": by_grid("logistic regression", _logistic_regression, by_doubt),
     "random forest": by_grid(
         "random forest",
-        lambda leaf, seed: RandomForestClassifier(300, min_samples_leaf=int(leaf), random_state=seed),
+        lambda leaf, seed: RandomForestClassifier(100, min_samples_leaf=int(leaf), random_state=seed),
     ),
     "gradient boosting": by_grid(
         "gradient boosting",
