@@ -19,7 +19,7 @@ from torch import Tensor
 from stationary.lab.data import uci
 from stationary.lab.experiments.arena.config import GENERATED_TABLE, Config
 from stationary.lab.experiments.arena.methods.base import Judged
-from stationary.lab.experiments.arena.protocol_tables import MOST_CLASSES, TESTED_CLASSES, SMALLEST, UNKNOWN
+from stationary.lab.experiments.arena.protocol_tables import MOST_CLASSES, SMALLEST, TESTED_CLASSES, UNKNOWN
 from stationary.lab.runs.store import Arrays
 from stationary.training.data import Pair
 

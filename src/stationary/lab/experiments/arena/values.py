@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stationary.lab.data import uci_regression
 from stationary.lab.experiments.arena.config import GENERATED_VALUES, Config
-from stationary.lab.experiments.arena.protocol_tables import KINDS, TESTED_VALUES, MOST_VALUES, SMALLEST
+from stationary.lab.experiments.arena.protocol_tables import KINDS, MOST_VALUES, SMALLEST, TESTED_VALUES
 from stationary.lab.runs.store import Arrays
 
 QUANTILE = 1.6448536269514722  # of the standard normal distribution at 0.95
