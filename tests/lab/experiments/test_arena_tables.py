@@ -16,10 +16,12 @@ from stationary.lab.experiments.arena.methods.regressors import REGRESSORS, with
 from stationary.lab.experiments.arena.methods.tabular import CLASSIFIERS
 from stationary.lab.experiments.arena.protocol import SCORES
 from stationary.lab.experiments.arena.protocol_tables import (
-    MOST_CLASSES,
-    MOST_VALUES,
+    FEW_SPLITS,
+    MOST,
     MUTUAL_INFORMATION,
     OF_EVENT,
+    SEEDS,
+    SPLITS,
     TABLES_EVENT,
     TESTED_CLASSES,
     TESTED_VALUES,
@@ -93,16 +95,16 @@ def test_noise_is_the_one_of_the_highest_likelihood():
 
 
 def test_splits_are_standardised_by_their_training_rows_and_cut():
-    n = MOST_VALUES + TESTED_VALUES + 1500
+    n = MOST + TESTED_VALUES + 1500
     generator = torch.Generator().manual_seed(0)
     x = 3 + 2 * torch.randn(n, 2, generator=generator).double()
     y = torch.arange(n).double()
     rows = uci_regression.Rows(torch.arange(1000, n - TESTED_VALUES - 10), torch.arange(n - TESTED_VALUES - 10, n))
     task = values.split(x, y, rows, 1)
-    assert task.x.shape == (MOST_VALUES, 2) and task.test_x.shape == (TESTED_VALUES, 2)
+    assert task.x.shape == (MOST, 2) and task.test_x.shape == (TESTED_VALUES, 2)
     torch.testing.assert_close(task.x.mean(0), torch.zeros(2).double(), atol=1e-9, rtol=0)
     torch.testing.assert_close(task.y.std(correction=0), torch.ones(()).double())
-    assert task.held.sum() == MOST_VALUES / 10
+    assert task.held.sum() == MOST / 10
     assert task.test_y.min() > task.y.max(), "the targets are the numbers of the rows: no test row is trained on"
     assert values.split(x, y, rows, 1).x.equal(task.x) and not values.split(x, y, rows, 2).x.equal(task.x)
 
@@ -160,11 +162,11 @@ def test_unknown_rows_were_not_trained_on(fits):
 
 
 def test_tables_are_cut_and_columns_and_classes_go_by_the_seed(monkeypatch):
-    n = 3 * MOST_CLASSES
+    n = 3 * MOST
     table = replace(tables.generated(n), numeric=torch.tensor([False, True, False, True]))
     monkeypatch.setattr(tables, "_table", lambda name: table)
     factor, region, _ = tables.tasks("any", 1)
-    assert len(factor.x) == MOST_CLASSES and len(factor.test[0]) == TESTED_CLASSES
+    assert len(factor.x) == MOST and len(factor.test[0]) == TESTED_CLASSES
     assert region.unknown["a region left out"][:, 3].min() > region.x[:, 3].max(), "the second numeric column"
 
 
@@ -198,8 +200,8 @@ def test_unknown_methods_are_refused():
 
 def test_configurations_are_those_of_the_protocol():
     grid = config.configs("paper")
-    assert len([one for one in grid if one.event == VALUES_EVENT]) == 9 * len(VALUES) * 5
-    assert len([one for one in grid if one.event == TABLES_EVENT]) == 4 * len(TABLE) * 5
+    assert len([one for one in grid if one.event == VALUES_EVENT]) == (5 * SPLITS + 4 * FEW_SPLITS) * len(VALUES)
+    assert len([one for one in grid if one.event == TABLES_EVENT]) == 4 * SEEDS * len(TABLE)
 
 
 def test_holm_is_the_definition():

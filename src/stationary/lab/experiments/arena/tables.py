@@ -19,7 +19,7 @@ from torch import Tensor
 from stationary.lab.data import uci
 from stationary.lab.experiments.arena.config import GENERATED_TABLE, Config
 from stationary.lab.experiments.arena.methods.base import Judged
-from stationary.lab.experiments.arena.protocol_tables import MOST_CLASSES, SMALLEST, TESTED_CLASSES, UNKNOWN
+from stationary.lab.experiments.arena.protocol_tables import MOST, SMALLEST, TESTED_CLASSES, UNKNOWN
 from stationary.lab.runs.store import Arrays
 from stationary.training.data import Pair
 
@@ -96,7 +96,7 @@ def tasks(dataset: str, seed: int) -> Iterator[Rows]:
 
 def _rows(table: uci.Tabular, train: Tensor, test: Tensor, unknown: Tensor, name: str) -> Rows:
     """Make the rows of a fit; ``unknown`` (n,) says which rows are, for ``FACTOR`` none: there all are multiplied."""
-    train = train[~unknown[train]][:MOST_CLASSES]
+    train = train[~unknown[train]][:MOST]
     known, strange = test[~unknown[test]][:TESTED_CLASSES], test[unknown[test]][:TESTED_CLASSES]
     classes = table.y[train].unique()
     known = known[torch.isin(table.y[known], classes)]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stationary.lab.data import uci_regression
 from stationary.lab.experiments.arena.config import GENERATED_VALUES, Config
-from stationary.lab.experiments.arena.protocol_tables import KINDS, MOST_VALUES, SMALLEST, TESTED_VALUES
+from stationary.lab.experiments.arena.protocol_tables import KINDS, MOST, SMALLEST, TESTED_VALUES
 from stationary.lab.runs.store import Arrays
 
 QUANTILE = 1.6448536269514722  # of the standard normal distribution at 0.95
@@ -72,7 +72,7 @@ def missing() -> str | None:
 def split(x: Tensor, y: Tensor, rows: uci_regression.Rows, seed: int) -> Values:
     """Return one split of a table x (n, d), y (n,); the seed draws which rows are kept and which are held out."""
     generator = torch.Generator().manual_seed(seed)
-    train = rows.train[torch.randperm(len(rows.train), generator=generator)][:MOST_VALUES]
+    train = rows.train[torch.randperm(len(rows.train), generator=generator)][:MOST]
     test = rows.test[torch.randperm(len(rows.test), generator=generator)][:TESTED_VALUES]
     centre, spread = x[train].mean(0), x[train].std(0, correction=0)
     spread = torch.where(spread > 0, spread, 1.0)

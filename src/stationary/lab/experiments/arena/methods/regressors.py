@@ -14,8 +14,8 @@ from stationary import StationaryRegressor
 from stationary._extras import extra
 from stationary.inference import Ensemble, MCDropout, Method, Point, Posterior, fit, predict
 from stationary.lab.experiments.arena.methods.base import lowest
-from stationary.lab.experiments.arena.protocol_tables import EXACT, INDUCING, SMALLEST
 from stationary.lab.experiments.arena.protocol_tables import REGRESSORS as PROTOCOL
+from stationary.lab.experiments.arena.protocol_tables import SMALLEST
 from stationary.lab.experiments.arena.values import Normal, Values
 from stationary.lab.torchvision_operators import declare
 from stationary.nn import MeanAndNoise
@@ -197,15 +197,13 @@ def laplace(task: Values, seed: int) -> Callable[[Tensor], Normal]:
 
 
 class _Process(gpytorch.models.ExactGP):
-    """A Gaussian process in GPyTorch; with inducing rows it is SGPR."""
+    """A Gaussian process in GPyTorch."""
 
-    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, inducing: Tensor | None) -> None:
+    def __init__(self, x: Tensor, y: Tensor, likelihood: Any) -> None:
         super().__init__(x, y, likelihood)
         self.mean_module = gpytorch.means.ConstantMean()
-        kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(2.5, ard_num_dims=x.shape[1]))
-        if inducing is not None:
-            kernel = gpytorch.kernels.InducingPointKernel(kernel, inducing, likelihood)
-        self.covar_module = kernel
+        matern = gpytorch.kernels.MaternKernel(2.5, ard_num_dims=x.shape[1])
+        self.covar_module = gpytorch.kernels.ScaleKernel(matern)
 
     def forward(self, x: Tensor) -> Any:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -213,8 +211,7 @@ class _Process(gpytorch.models.ExactGP):
 
 def gaussian_process(task: Values, seed: int) -> Callable[[Tensor], Normal]:
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    inducing = task.x[:INDUCING].clone() if len(task.x) > EXACT else None  # the rows are in random order
-    model = _Process(task.x, task.y, likelihood, inducing).double()
+    model = _Process(task.x, task.y, likelihood).double()
     objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     exactly = gpytorch.settings.max_cholesky_size(10**6)

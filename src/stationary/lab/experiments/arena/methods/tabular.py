@@ -12,7 +12,7 @@ from stationary import StationaryClassifier
 from stationary._extras import extra
 from stationary.lab.experiments.arena.methods.base import Judged, by_doubt, by_entropy, lowest, nlpd
 from stationary.lab.experiments.arena.protocol_tables import CLASSIFIERS as PROTOCOL
-from stationary.lab.experiments.arena.protocol_tables import FEW, FEWER, SMALLEST
+from stationary.lab.experiments.arena.protocol_tables import FEWER, SMALLEST
 from stationary.lab.experiments.arena.tables import Rows
 
 with extra("experiments"):
@@ -110,11 +110,11 @@ def catboost(rows: Rows, seed: int) -> Judge:
 
 
 def tabpfn(rows: Rows, seed: int) -> Judge:
-    """Show TabPFN v1 the first rows; its first use downloads its weights."""
+    """Show TabPFN v1 the rows; its first use downloads its weights."""
     model = _tabpfn()(seed=seed, subsample_features=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(rows.x[:FEW].double().numpy(), rows.y[:FEW].numpy())
+        model.fit(rows.x.double().numpy(), rows.y.numpy())
 
     def judge(x: Tensor) -> Judged:
         with warnings.catch_warnings():
