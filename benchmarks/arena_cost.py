@@ -7,20 +7,20 @@ of the processor, and memory is how much the peak of the process grows in fit an
 user code are the lines of the text that is executed here, imports included, but for what every user has: the trunk, its
 last layer and the rows.
 
-- Features: 5,000 rows to train on, 1,000 to validate and 2,000 new ones, of 64 features of a trunk and 10 classes, all
+- Features: 2,000 rows to train on, 500 to validate and 2,000 new ones, of 64 features of a trunk and 10 classes, all
   generated. A pass of the trunk is one of a ResNet-20 with an image of 28 x 28 pixels, in batches of 500.
-- Tables: the rows of the arena's first seed or split, 4,000 of Adult (classes) and 2,000 of kin8nm (values).
+- Tables: the 1,000 rows of the arena's first seed or split of Adult (classes) and of kin8nm (values).
 
 What is not installed is left out, and named in the file.
 """
 
 import argparse
-import json
 import resource
-import subprocess
-import sys
 import time
+import warnings
+from importlib import import_module
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EV
 from stationary.lab.models.resnet import ResNet20
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
+from stationary.lab.torchvision_operators import declare
 
 OOD = "from pytorch_ood.detector import {0}\ndetector = {0}(None{1}).fit_features(*train)"
 HEAD = "import stationary as st\n"
@@ -69,6 +70,8 @@ SNIPPETS: dict[str, tuple[str, str]] = {  # what fits, and what gives a score fo
 }
 NEEDS = {"KNN": "pytorch_ood", "Mahalanobis": "pytorch_ood", "RMD": "pytorch_ood", "ViM": "pytorch_ood"}
 NEEDS |= {"Laplace": "laplace"}
+METHODS = "stationary.lab.experiments.arena.methods"
+IMPORTED = ("pytorch_ood.detector", "laplace", "catboost", f"{METHODS}.regressors", f"{METHODS}.tabular")
 EVENTS = {TABLES_EVENT: "adult", VALUES_EVENT: "kin8nm"}
 
 
@@ -81,7 +84,7 @@ def features() -> dict[str, Any]:
         y = torch.arange(n) % 10
         return (4 * centres[y] + 0.5 * torch.randn(n, 64, generator=generator)).relu(), y
 
-    train, validation, (new, _) = rows(5000), rows(1000), rows(2000)
+    train, validation, (new, _) = rows(2000), rows(500), rows(2000)
     network = nn.Linear(64, 10)
     with torch.no_grad():
         network.weight.copy_(2 * centres)
@@ -95,11 +98,6 @@ def peak() -> float:
 
 
 def measured_snippet(name: str) -> dict[str, float]:
-    from stationary.lab.torchvision_operators import declare
-
-    declare()
-    if NEEDS.get(name):
-        __import__(NEEDS[name])  # the seconds are those of the fit, not of the import
     place, (fit, predict) = features(), SNIPPETS[name]
     before, start = peak(), time.process_time()
     exec(fit, place)
@@ -131,6 +129,10 @@ def measured_table(event: str, name: str) -> dict[str, float]:
     return {"fit_s": between - start, "row_s": (time.process_time() - between) / len(new), "mib": peak() - before}
 
 
+def measured(event: str, name: str) -> dict[str, float]:
+    return measured_snippet(name) if event == "features" else measured_table(event, name)
+
+
 def trunk_pass() -> float:
     """Return the seconds of the processor that a pass of one image through a ResNet-20 takes; the median of 5."""
     network, images = ResNet20(10).eval(), torch.randn(500, 1, 28, 28)
@@ -147,13 +149,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rounds", type=int, default=3, help="how often; the median counts")
-    parser.add_argument("--one", nargs=2, help="event and method, for a process of its own")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.one:
-        event, name = options.one
-        print(json.dumps(measured_snippet(name) if event == "features" else measured_table(event, name)))
-        return
+    warnings.simplefilter("ignore")
+    declare()
+    for module in IMPORTED:  # the seconds are those of fits, not of imports
+        if find_spec(module.partition(".")[0]):
+            import_module(module)
     todo = [("features", name, NEEDS.get(name, "")) for name in SNIPPETS]
     todo += [(event, name, entry.needs) for event in EVENTS for name, entry in OF_EVENT[event].items()]
     content: dict[str, Any] = {"command": "benchmarks/arena_cost.py", "environment": environment(), "rounds": []}
@@ -163,9 +165,8 @@ def main() -> None:
         for event, name, needs in todo:
             if needs and find_spec(needs) is None:
                 continue
-            command = [sys.executable, "-W", "ignore", __file__, "--one", event, name]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            found.setdefault(event, {})[name] = json.loads(said.splitlines()[-1])
+            with get_context("fork").Pool(1) as alone:
+                found.setdefault(event, {})[name] = alone.apply(measured, (event, name))
             print(event, name, found[event][name], flush=True)
         content["rounds"].append(found)
         write_json(options.json, content)

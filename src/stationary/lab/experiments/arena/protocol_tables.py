@@ -12,11 +12,8 @@ VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein",
 TABLES = ("diabetes", "adult", "connect-4", "covtype")
 SPLITS, SEEDS = 5, 2  # splits of each kind of a table of values; seeds of a table of classes
 LARGE, FEW_SPLITS = ("kin8nm", "naval", "power", "protein"), 2  # tables of values with fewer splits
-MOST, TESTED_VALUES, TESTED_CLASSES = (
-    1_000,
-    1_000,
-    2_000,
-)  # rows to train on, and to test on; of a larger table at random
+MOST = 1_000  # rows to train on; of a larger table so many are drawn
+TESTED_VALUES, TESTED_CLASSES = 1_000, 2_000  # rows to test on
 FEWER = 500  # rows of a Gaussian process of classes
 SMALLEST = 1e-6  # of a variance in units of that of the targets, and of a probability
 HELD_OUT = "the held-out rows"
