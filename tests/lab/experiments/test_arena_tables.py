@@ -228,7 +228,10 @@ def test_the_report_marks_what_is_beyond_chance():
     section = report.report(results)
     rows = {row[0]: row[1] for row in section.tables[0].rows}
     assert rows["ensemble of 5"].endswith("▲") and rows["random forest"].endswith("▽")
-    assert "Standard splits: ensemble of 5 on boston." in section.ours
+    assert (
+        "Standard splits, higher log-likelihood: ensemble of 5 on 1 of 1. Over the tables beyond chance: nobody."
+        in (section.ours)
+    )
     assert "more than one nat below the marginal Gaussian on 0 of 15 splits" in section.ours
     found = report_tables.found_of(results, VALUES_EVENT)
     assert report_tables.better_peers(found, "gap")["ensemble"] == ["boston"]
@@ -268,4 +271,16 @@ def test_the_report_of_classes_has_a_table_for_each_data_set():
     assert "AUROC, a class left out" in table.columns and table.rows[0][0] == "logistic regression"
     assert 1 / 3 <= arrays["confidence: columns times 5"][0] <= 1
     (line,) = report_tables.losses_of_classes(report_tables.found_of(results, TABLES_EVENT))
-    assert "NLPD" in line and "logistic regression" in line, "the same difference for both seeds is beyond chance"
+    assert "NLPD logistic regression" in line and "(ours" in line and "AUROC" not in line, "where ours is not the best"
+
+
+def test_differences_over_tables_are_judged_by_signed_ranks():
+    results = [
+        (Config(VALUES_EVENT, f"table {k}", method, (0,)), {"log-likelihood: gap": np.array([level * (1 + k)])})
+        for k in range(9)
+        for method, level in {"ensemble": 0.1, "laplace": (-0.1) ** (k % 2), "infinite width": 0.0}.items()
+    ]
+    found = report_tables.found_of(results, VALUES_EVENT)
+    over = report_tables.over_tables(found, "log-likelihood: gap")
+    assert over["ensemble"].mark == "▲" and over["ensemble"].p == pytest.approx(2 * 2 / 2**9), "all nine have one sign"
+    assert over["laplace"].mark == "" and report_tables.higher(found, "laplace", "log-likelihood: gap") == (5, 9)

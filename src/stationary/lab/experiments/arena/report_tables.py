@@ -1,14 +1,14 @@
-"""The report of the events with tables: who is better than infinite width beyond chance, and by how much.
+"""The report of the events with tables: who is better than infinite width, by how much, and whether beyond chance.
 
-Differences are paired by split or seed. A method is better or worse where Student's t of these differences says so at
-5 %, two-sided, after Holm's correction over all other methods on the same table and kind of rows.
+On one table differences are paired by split or seed and judged by Student's t, over all tables they are paired by table
+and judged by Wilcoxon's signed ranks; two-sided at 5 %, after Holm's correction over all other methods.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata, t
+from scipy.stats import rankdata, t, wilcoxon
 
 from stationary.lab.experiments.arena.config import Config
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, Entry
@@ -107,6 +107,24 @@ def _p_value(values: list[float]) -> float:
     return float(2 * t.sf(centre / error, len(values) - 1)) if error > 0 else float(centre == 0)
 
 
+def over_tables(found: Found, name: str) -> dict[str, Compared]:
+    """Compare all other methods with infinite width by the means of one number on each table."""
+    others: dict[str, list[float]] = {}
+    for methods in found.values():
+        for method in methods:
+            if method != INFINITE_WIDTH and (values := differences(methods, method, name)):
+                others.setdefault(method, []).append(float(np.mean(values)))
+    p = {method: float(wilcoxon(values).pvalue) for method, values in others.items() if np.any(values)}
+    corrected = holm(p)
+    return {m: Compared(float(np.mean(np.sign(v))), len(v), corrected.get(m, 1.0)) for m, v in others.items()}
+
+
+def higher(found: Found, method: str, name: str) -> tuple[int, int]:
+    """Return on how many tables a method has the higher number than infinite width, and of how many."""
+    each = [differences(methods, method, name) for methods in found.values() if method in methods]
+    return sum(np.mean(values) > 0 for values in each if values), sum(bool(values) for values in each)
+
+
 def label(event: str, method: str) -> str:
     return OF_EVENT[event][method].label
 
@@ -182,8 +200,10 @@ def _over_datasets(found: Found, kind: str) -> Table:
         rankdata([-(mean(methods, method, f"{LL}: {kind}") or 0.0) for method in whole]) for methods in found.values()
     ]
     rank = dict(zip(whole, np.mean(ranks, 0), strict=True))
+    marks = over_tables(found, f"{LL}: {kind}")
     rows: list[tuple[Cell, ...]] = []
     for method in sorted(whole, key=lambda method: rank[method]):
+        count = "{} of {}".format(*higher(found, method, f"{LL}: {kind}"))
         over = {
             metric: [mean(methods, method, f"{metric}: {kind}") or 0.0 for methods in found.values()]
             for metric in (LL, "RMSE", "coverage", "width")
@@ -193,6 +213,7 @@ def _over_datasets(found: Found, kind: str) -> Table:
             (
                 REGRESSORS[method].label,
                 f"{rank[method]:.1f}",
+                "" if method == INFINITE_WIDTH else f"{count} {marks[method].mark}".strip(),
                 f"{np.median(over[LL]):.2f}",
                 _number(lowest, 1),
                 f"{np.mean(over['RMSE']):.2f}",
@@ -200,10 +221,17 @@ def _over_datasets(found: Found, kind: str) -> Table:
                 f"{np.mean(over['width']):.2f}",
             )
         )
-    caption = f"{kind.capitalize()} splits, over the {len(found)} tables: mean rank by log-likelihood, its median, the "
-    caption += "lowest of any split minus that of the marginal Gaussian, and means of RMSE, of the coverage of 90 % "
-    caption += "intervals and of their width."
-    columns = ("method", "mean rank", LL, "lowest above marginal", "RMSE", "coverage", "width")
+    caption = (
+        f"{kind.capitalize()} splits, over the {len(found)} tables: mean rank by log-likelihood, on how many tables "
+    )
+    caption += (
+        f"it is higher than that of infinite width ({BETTER} or {WORSE} where Wilcoxon's signed ranks over tables, "
+    )
+    caption += (
+        "after Holm's correction, say better or worse at 5 %), its median, the lowest of any split minus that of "
+    )
+    caption += "the marginal Gaussian, and means of RMSE, of the coverage of 90 % intervals and of their width."
+    columns = ("method", "mean rank", "higher than ours", LL, "lowest above marginal", "RMSE", "coverage", "width")
     return Table(caption, columns, tuple(rows))
 
 
@@ -259,18 +287,24 @@ def in_words(results: Sequence[tuple[Config, Arrays]]) -> list[str]:
 
 
 def losses_of_values(found: Found) -> list[str]:
+    """Say for each kind of split who has the higher log-likelihood, on how many tables, and what is beyond chance."""
     if not any(INFINITE_WIDTH in methods for methods in found.values()):
         return []
     lines = []
     for kind in KINDS:
+        name = f"{LL}: {kind}"
+        counts = {peer: higher(found, peer, name) for peer in _present(REGRESSORS, found) if peer != INFINITE_WIDTH}
         told = [
-            f"{REGRESSORS[peer].label} on {', '.join(datasets)}"
-            for peer, datasets in better_peers(found, kind).items()
-            if datasets
+            f"{REGRESSORS[peer].label} on {k} of {n}"
+            for peer, (k, n) in sorted(counts.items(), key=lambda item: -item[1][0])
+            if k
         ]
-        lines.append(f"{kind.capitalize()} splits: {'; '.join(told) or 'nobody'}.")
-    gaps = below_marginal(found)
-    if gaps:
+        beyond = [REGRESSORS[m].label for m, of in over_tables(found, name).items() if of.mark == BETTER]
+        lines.append(
+            f"{kind.capitalize()} splits, higher log-likelihood: {', '.join(told) or 'nobody'}. Over the tables beyond "
+            f"chance: {', '.join(beyond) or 'nobody'}."
+        )
+    if gaps := below_marginal(found):
         gap, dataset, kind, split = gaps[0]
         many = sum(value < -1 for value, *_ in gaps)
         lines.append(
@@ -281,32 +315,31 @@ def losses_of_values(found: Found) -> list[str]:
 
 
 def losses_of_classes(found: Found) -> list[str]:
-    """Say on each data set who is better beyond chance, by NLPD, ECE and AUROC."""
+    """Say on each data set where another method has the best NLPD, ECE or AUROC."""
     lines = []
     for dataset, methods in found.items():
         if INFINITE_WIDTH not in methods:
             continue
         parts = []
         for name, better in {"NLPD": -1, "ECE": -1, **{f"AUROC: {u}": 1 for u in UNKNOWN}}.items():
-            ahead = [m for m, of in compared(methods, name, better).items() if of.mark == BETTER]
-            ahead.sort(key=lambda m: -better * (mean(methods, m, name) or 0.0))
-            own = mean(methods, INFINITE_WIDTH, name)
-            if own is not None:
-                who = ", ".join(f"{CLASSIFIERS[m].label} ({mean(methods, m, name):.3f})" for m in ahead) or "nobody"
-                parts.append(f"{name.replace('AUROC: ', 'AUROC, ')} ({own:.3f}): {who}")
-        lines.append(f"{dataset}: {'; '.join(parts)}.")
+            means = {m: value for m in methods if (value := mean(methods, m, name)) is not None}
+            best = max(means, key=lambda m: better * means[m], default=INFINITE_WIDTH)
+            if best != INFINITE_WIDTH:
+                text = f"{name.replace('AUROC: ', 'AUROC, ')} {CLASSIFIERS[best].label} {means[best]:.3f}"
+                parts.append(f"{text} (ours {means[INFINITE_WIDTH]:.3f})")
+        lines.append(f"{dataset}: {'; '.join(parts) or 'nothing'}.")
     return lines
 
 
 def target(found: Found) -> list[tuple[str, str]]:
-    """Return the largest number of data sets of each kind of split on which one peer is better beyond chance."""
+    """Say for each kind of split which peer is better beyond chance on the most tables that have several splits."""
     lines = []
     for kind in KINDS:
         ahead = better_peers(found, kind)
+        judged = sum(len(of.get(INFINITE_WIDTH, {}).get(f"{LL}: {kind}", {})) > 1 for of in found.values())
         most = max(ahead, key=lambda peer: len(ahead[peer]))
-        count = len(ahead[most])
-        who = f"{REGRESSORS[most].label} on {count} of {len(found)}" if count else f"nobody on any of {len(found)}"
-        lines.append((kind, f"{who}: {'met' if count <= 2 else 'missed'}"))
+        who = f"{REGRESSORS[most].label} on {len(ahead[most])}" if ahead[most] else "nobody on any"
+        lines.append((kind, f"{who} of the {judged} tables with several splits"))
     return lines
 
 
