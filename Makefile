@@ -4,7 +4,7 @@
 # make interop      the tests beside other libraries, in .venv-interop
 # make arena        our heads beside other libraries' methods, in .venv-arena: tests, runs and report; it needs the data
 # make lint         formatter, linter, type checkers, and who may import whom
-# make types        the part of lint that looks from outside: what an editor knows of the public names
+# make types        pyright alone, the part of lint that checks that every public name has a type
 # make docs         the site, in site/
 # make dist         wheel and sdist in dist/, each installed into an empty environment and tried
 # make test-min     the quick tests with the lowest versions that pyproject.toml allows, in .venv-min

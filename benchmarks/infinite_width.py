@@ -142,13 +142,23 @@ def product_rate(device: str, dtype: torch.dtype) -> float:
     return 2 * size**3 / median(times[1:])
 
 
+# Operations, beyond the products that PyTorch counts, by the shapes of matrices that may be stacked.
+aten = torch.ops.aten
+SOLVES: dict[Any, Callable[..., float]] = {
+    aten.linalg_solve_triangular: lambda a, b, *_, **__: math.prod(b) * a[-1],
+    aten.cholesky_solve: lambda b, a, *_, **__: 2 * math.prod(b) * a[-1],
+    aten.linalg_cholesky_ex: lambda a, *_, **__: math.prod(a) * a[-1] / 3,
+    aten.cholesky_inverse: lambda a, *_, **__: math.prod(a) * a[-1] * 2 / 3,
+}
+
+
 def rates(
     device: str, n: int = 25_000, m: int = 2000, classes: int = 5, rounds: int = 3
 ) -> dict[str, dict[str, float]]:
-    """Seconds of a fit at given numbers and of 10,000 predictions after a first one, and the matrix products in them.
+    """Seconds of a fit at given numbers and of 10,000 predictions after a first one, and the linear algebra in them.
 
-    The products are those that PyTorch counts; factorisations and triangular solves are not among them. Their share is
-    the time that they would take at the rate of large products in float64, the dtype of the fit, over the whole time.
+    That is matrix products, as PyTorch counts them, triangular solves and factorisations. Its share is the time that as
+    many operations take in large products in float64, the dtype of the fit, over the whole time.
     """
     method = replace(GIVEN, n_inducing=m)
     data, (x, _) = features(n, classes, device, width=1024), features(10_000, classes, device, seed=2, width=1024)
@@ -162,7 +172,7 @@ def rates(
     made = {"large products": {"TFLOP/s": rate / 1e12}}
     for name, job in jobs.items():
         job()
-        with FlopCounterMode(display=False) as counter:
+        with FlopCounterMode(display=False, custom_mapping=SOLVES) as counter:
             job()
         times = []
         for _ in range(rounds):

@@ -50,9 +50,9 @@ def replay_seconds(job: Any, times: int = 50) -> float:
 
 
 def copied_bytes_per_second() -> float:
-    x = torch.empty(2**30, dtype=torch.uint8, device="cuda").random_()
+    x = torch.randn(2**28, device="cuda")
     y = torch.empty_like(x)
-    return 2 * len(x) / replay_seconds(lambda: y.copy_(x), 10)
+    return 2 * x.nbytes / replay_seconds(lambda: y.copy_(x), 10)
 
 
 def floor(n_features: int, n_classes: int, hidden: tuple[int, ...]) -> tuple[float, int]:

@@ -140,7 +140,7 @@ class Products:
 
 
 def measure(split: Split, seed: int, epochs: int, times: Times) -> dict[str, Scores]:
-    """Train and evaluate in all three ways in turn; adds to the times, returns what came out."""
+    """Train and evaluate in all three ways in turn; adds to the times, returns the results."""
     naive, products, started = Naive(split, seed), Products(split), time.perf_counter()
 
     def stop(what: str) -> None:

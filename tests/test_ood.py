@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.ensemble import IsolationForest
+from sklearn.neighbors import LocalOutlierFactor
 from torch import nn
 
 import stationary as st
 from stationary import metrics
-from stationary.ood import SCORES, OODDetector, score
+from stationary.ood import SCORES, OODDetector, detector_score, score
 from stationary.predictive import Categorical, Members
 
 
@@ -355,3 +357,38 @@ def test_a_score_is_a_name_or_a_function():
         OODDetector(Watched(), 3)
     with pytest.raises(ValueError, match="must differ between inputs, got the same for all 50 of x_in"):
         OODDetector(Watched(), lambda x: 0 * x[:, 0]).fit(torch.randn(50, 3))
+
+
+# A detector beside the model
+
+
+def test_a_detector_of_scikit_learn_is_a_score():
+    x, new, model = torch.randn(99, 3), torch.randn(40, 3), Watched().train()
+    lof = LocalOutlierFactor(novelty=True).fit(x.numpy())
+    fitted = OODDetector(model, detector_score(lof)).fit(torch.randn(80, 3))
+    np.testing.assert_allclose(fitted.scores(new).numpy(), -lof.score_samples(new.numpy()), rtol=1e-6)
+    assert (fitted.predict(100 + new) == -1).all() and not model.runs, "far away is unknown, and a higher score"
+
+
+def test_a_detector_looks_at_features_in_eval_mode():
+    x, model = torch.randn(60, 3), Watched().train()
+    forest = IsolationForest(random_state=0).fit(model.layer(x).detach().numpy())
+    scores = OODDetector(model, detector_score(forest, model), batch_size=25).scores(x)
+    assert model.runs == [(False, 25), (False, 25), (False, 10)]
+    np.testing.assert_allclose(scores.numpy(), -forest.score_samples(model.layer(x).detach().numpy()), rtol=1e-6)
+
+
+def test_pictures_are_rows_of_pixels_and_mappings_need_features():
+    pictures = torch.randn(50, 4, 4)
+    forest = IsolationForest(random_state=0).fit(pictures.flatten(1).numpy())
+    torch.testing.assert_close(
+        detector_score(forest)(pictures), -torch.tensor(forest.score_samples(pictures.flatten(1).numpy()))
+    )
+    with pytest.raises(TypeError, match=r"features must be a tensor \(n, d\), got dict; pass features="):
+        detector_score(forest)({"a": pictures})
+
+
+@pytest.mark.parametrize("wrong", [LocalOutlierFactor(), "lof", lambda x: x])
+def test_a_detector_without_scores_of_new_rows_is_refused(wrong):
+    with pytest.raises(TypeError, match="detector must have score_samples, as IsolationForest"):
+        detector_score(wrong)

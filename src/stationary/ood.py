@@ -66,6 +66,38 @@ def _by_name(name: str, family: type[Predictive] = Categorical) -> Callable[[Any
     return SCORES[name]
 
 
+class TableDetector(Protocol):
+    """A fitted detector of scikit-learn, such as ``IsolationForest``: higher scores are more usual."""
+
+    def score_samples(self, X: Any) -> Any:
+        """(n,) the scores of n rows."""
+
+
+def detector_score(detector: TableDetector, features: Scorer | None = None) -> Scorer:
+    """Make a score for ``OODDetector`` of a detector beside the model: minus its ``score_samples`` of the features.
+
+    Args:
+        detector: a detector of scikit-learn that was fitted to features of the training data, such as
+            ``IsolationForest()``, ``OneClassSVM()`` or ``LocalOutlierFactor(novelty=True)``.
+        features: function from a batch of n inputs to (n, d) features, such as the trunk of a network; by default the
+            inputs are the features, each as a row of numbers.
+    """
+    if not hasattr(detector, "score_samples"):  # LocalOutlierFactor() has it for novelty=True alone
+        raise TypeError(
+            "detector must have score_samples, as IsolationForest() and LocalOutlierFactor(novelty=True) of "
+            f"scikit-learn have; got {detector!r}"
+        )
+
+    def scorer(x: Any) -> Tensor:
+        rows = x if features is None else features(x)
+        if not isinstance(rows, Tensor):
+            raise TypeError(f"features must be a tensor (n, d), got {type(rows).__name__}; pass features=, a function")
+        usual = torch.as_tensor(detector.score_samples(rows.detach().flatten(1).cpu().numpy()))
+        return -usual.to(rows.device)
+
+    return scorer
+
+
 @runtime_checkable
 class Tempered(Protocol):
     """A posterior whose temperature changes its probabilities; scores are those of the posterior itself."""
@@ -96,9 +128,9 @@ class OODDetector:
             temperature 1. Or a fitted ``StationaryClassifier`` or ``StationaryRegressor``; inputs are then rows of its
             table.
         score: name of the score, a key of ``SCORES``; or any function from a batch of n inputs to (n,) scores, of
-            which a higher one is farther out, such as a detector of pytorch-ood. One that learns must be fitted
-            before, to the training data: with those of ``fit`` p-values would be wrong. The networks of the model are
-            in eval mode while it runs.
+            which a higher one is farther out, such as a detector of pytorch-ood, or ``detector_score`` of one of
+            scikit-learn. One that learns must be fitted before, to the training data: with those of ``fit`` p-values
+            would be wrong. The networks of the model are in eval mode while it runs.
         method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
         batch_size: number of inputs in a pass; by default all go in one.
         family: kind of the prediction, as for ``predict``; a network that is a regression needs ``Gaussian``.

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -113,6 +114,22 @@ def test_a_browser_loads_nothing_from_outside_and_does_not_complain(site, tmp_pa
         page.close()
 
 
+@pytest.mark.chromium
+def test_search_works_from_disk(site, tmp_path):
+    page = browser.Page(tmp_path / "profile")
+    try:
+        page.open((site / "index.html").as_uri())
+        page.evaluate(f"(() => {{ const box = {SEARCH}; box.value = 'isolation forest'; box.focus(); }})()")
+        page.evaluate(f"{SEARCH}.dispatchEvent(new Event('keyup'))")
+        found, deadline = [], time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
+            found = page.evaluate("[...document.querySelectorAll('.md-search-result__link')].map((link) => link.href)")
+        assert any("howto/beside_a_detector.html" in link for link in found)
+    finally:
+        page.close()
+
+
+SEARCH = "document.querySelector('[data-md-component=search-query]')"
 RESOURCES = "performance.getEntriesByType('resource').map((entry) => entry.name)"
 
 
@@ -165,6 +182,30 @@ def test_every_public_name_is_in_the_api(site):
         if not {f"{module.__name__}.{name}", f"stationary.{name}"} & ids
     ]
     assert len(PUBLIC) > 90 and not missing
+
+
+def test_types_in_signatures_are_linked(site):
+    """But for Python's own, and for what the posterior of infinite width keeps to itself."""
+    pages = [path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html")]
+    plain = {name for text in pages for name in re.findall('<span title="([A-Za-z_.0-9]+)">[A-Z]', text)}
+    known = {name for name in plain if "._" in name or "." not in name or ".lab." in name}
+    left = {"posterior.Numbers", "factors.EvenFactor", "factors.CausalFactor", "laplace.LaplacePosterior"}
+    left |= {"ensemble.EnsemblePosterior"}
+    assert {".".join(name.split(".")[-2:]) for name in plain - known} <= left
+    assert sum(text.count("tensors.html#torch.Tensor") for text in pages) > 100
+
+
+def test_functions_are_shown_and_not_their_modules(site):
+    text = (site / "api" / "prediction.html").read_text(encoding="utf-8")
+    shown = re.findall('doc-module-name">([^<]+)<', text)
+    assert shown == ["adapters"]
+
+
+def test_attributes_are_listed_one_by_one(site):
+    text = (site / "api" / "estimators.html").read_text(encoding="utf-8")
+    attributes = re.findall(r"<b><code>(?:<span[^>]*>)?([^<]+)<", text)
+    assert {"n_features_in_", "feature_names_in_", "conformal_", "detector_"} <= set(attributes)
+    assert not [name for name in attributes if "," in name and name.endswith("_,")]
 
 
 # How-to

@@ -348,7 +348,7 @@ def test_an_activation_that_does_not_decay_has_no_prior_to_restore(activation):
         StationaryClassifier(activation=activation, restore_prior=True, **SMALL).fit(X, y)
 
 
-# What comes out
+# Predictions
 
 
 def test_the_ways_to_ask_a_classifier_agree():

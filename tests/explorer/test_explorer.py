@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from browser import Page
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 from typer.testing import CliRunner
 
 import stationary as st
@@ -236,6 +236,58 @@ def test_the_python_of_the_page_says_the_same(calculator, settings, capsys):
     printed = float(re.search(r"\[\[(.*?)[\],]", capsys.readouterr().out.splitlines()[-1])[1])
     assert printed == pytest.approx(number(calculator, "at-sd"), abs=tolerance)
     assert number(calculator, "at-mean") == 0 and number(calculator, "evidence") == 0
+
+
+PLANE = "(({exact, finite}) => [Array.from(exact), Array.from(finite)])(plane())"
+
+
+def probabilities(kernel, labels, noise):
+    """Of the first class: the sign of a Gaussian process that regresses the labels."""
+    n = len(labels)
+    noisy = kernel[:n, :n] + noise**2 * np.eye(n)
+    mean = kernel[:, :n] @ np.linalg.solve(noisy, labels)
+    variance = kernel.diagonal() - (kernel[:, :n] * np.linalg.solve(noisy, kernel[:n]).T).sum(1)
+    return norm.cdf(mean / np.sqrt(variance + noise**2))
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_plane_is_that_of_the_library(calculator, activation):
+    """Both pictures at every seventh place: with the exact kernel of two inputs, and with the units themselves."""
+    settings = {"activation": activation, **SETTINGS[0], "nu": 2.5, "width": 50}
+    choose(calculator, **settings)
+    exact, finite = (np.array(part) for part in calculator.evaluate(PLANE))
+    places = np.array(calculator.evaluate("PLACES.map(({x, y}) => [x, y])"))
+    labels = np.array(calculator.evaluate("MOONS.map(({label}) => label)"))
+    n, size = len(labels), calculator.evaluate("PLANE_SIZE ** 2")
+    some = np.r_[:n, n : len(places) : 7]
+    options = {"weights": "gaussian", "weight_std": settings["weightStd"], "bias_std": settings["biasStd"]}
+    kernel = kernel_of(module(settings), **options)
+    variance = kernel(torch.from_numpy(places[n : n + size]), diag=True).mean().item()
+    matrix = kernel(torch.from_numpy(places[some])).to_dense().detach().numpy() / variance
+    assert abs(exact[some] - probabilities(matrix, labels, settings["noise"])).max() < 1e-4
+    w, second, b = (
+        np.array(calculator.evaluate(f"Array.from(randomUnits(state.seed).{name}.slice(0, 50))"))
+        for name in ("w", "second", "b")
+    )
+    z = settings["weightStd"] * places[some] @ np.stack([w, second]) + settings["biasStd"] * b
+    features = module(settings)(torch.from_numpy(z)).numpy() / math.sqrt(50 * variance)
+    assert abs(finite[some] - probabilities(features @ features.T, labels, settings["noise"])).max() < 1e-4
+
+
+@pytest.mark.chromium
+def test_rays_fade_with_more_units_and_infinite_width_has_none(calculator):
+    choose(calculator, activation="matern", **SETTINGS[0])
+    rim = "(({exact, finite}) => [surest(exact), surest(finite)])(plane())"
+    sure = {}
+    for width in (10, 100, 1000):
+        choose(calculator, width=width)
+        limit, sure[width] = calculator.evaluate(rim)
+    assert sure[10] > 0.99 > sure[1000] > limit and limit < 0.65
+    choose(calculator, activation="relu")
+    assert min(calculator.evaluate(rim)) > 0.99, "both are sure"
+    calculator.evaluate("showPlane()")
+    assert number(calculator, "surest-exact") > 0.99 and "never switch off" in shown(calculator, "plane-words")
 
 
 # What one sees

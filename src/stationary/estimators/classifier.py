@@ -65,12 +65,14 @@ class StationaryClassifier(ClassifierMixin, Deciding):
 
     Attributes:
         classes_: (c,) the labels, sorted.
-        n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
+        n_features_in_ (int): number of columns of the table.
+        feature_names_in_ (ndarray): names of the columns, where the table has them.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs.
         scaler_: the ``StandardScaler`` in front of them.
         n_iter_: number of epochs that training took; 1 where the method needs no training.
-        loss_curve_: training loss of each epoch.
-        conformal_, detector_: what ``conformalize`` and ``fit_reject`` have found; ``fit`` removes both.
+        loss_curve_ (list[float]): training loss of each epoch.
+        conformal_ (Conformal): what ``conformalize`` has found; ``fit`` removes it.
+        detector_ (OODDetector): what ``fit_reject`` has found; ``fit`` removes it.
     """
 
     _alpha, _measure = 1.0, "entropy"

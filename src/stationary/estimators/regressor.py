@@ -76,15 +76,18 @@ class StationaryRegressor(RegressorMixin, Deciding):
             the data the noise of infinite width is the constant one, that of a finite network the one of its bias.
 
     Attributes:
-        n_features_in_, feature_names_in_: number of columns of the table, and their names where it has them.
+        n_features_in_ (int): number of columns of the table.
+        feature_names_in_ (ndarray): names of the columns, where the table has them.
         noise_variance_: (m,) noise variance of the targets, in their units squared: the one that the method knows, or
             the mean squared error on the held-out rows, or without early_stopping on all rows, which is too small where
             the network overfits. With noise="input" it is the mean over these rows.
         posterior_: the trained network or networks, for ``stationary.predict`` on standardised inputs and targets.
-        scaler_, target_scaler_: the ``StandardScaler`` of the inputs and that of the targets.
+        scaler_ (StandardScaler): the scaler of the inputs.
+        target_scaler_ (StandardScaler): the scaler of the targets.
         n_iter_: number of epochs that training took; 1 where the method needs no training.
-        loss_curve_: training loss of each epoch.
-        conformal_, detector_: what ``conformalize`` and ``fit_reject`` have found; ``fit`` removes both.
+        loss_curve_ (list[float]): training loss of each epoch.
+        conformal_ (Conformal): what ``conformalize`` has found; ``fit`` removes it.
+        detector_ (OODDetector): what ``fit_reject`` has found; ``fit`` removes it.
     """
 
     _alpha, _measure = 0.01, "std"

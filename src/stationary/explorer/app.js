@@ -78,6 +78,7 @@ function render() {
   const showCursorY = document.activeElement === $("regression");
   drawn.regression = drawRegression($("regression"), { ...state, prior, posterior, finite, showCursorY });
   showNumbers(prior, network, posterior);
+  updatePlane();
 }
 
 function showNumbers(prior, network, posterior) {

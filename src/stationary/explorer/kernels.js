@@ -6,6 +6,7 @@
 
 const STEP = 0.05;
 const REACH = 100; // the largest |i|: inputs from -5 to 5
+const INDICES = Array.from({ length: 2 * REACH + 1 }, (_, i) => i - REACH);
 const GRID = Float64Array.from({ length: 2 * REACH + 1 }, (_, i) => (i - REACH) / 20);
 
 /** sigma, the activation. */
@@ -31,9 +32,8 @@ function maternConstants(nu, lengthscale) {
 
 /** (i, j) => k(STEP i, STEP j), each entry computed at most once; k(-x, -x') = k(x, x') = k(x', x). */
 function exactKernel(parameters) {
-  const entry = (parameters.weights === "gaussian" ? gaussianWeights : binaryWeights)[parameters.activation](
-    parameters,
-  );
+  const kind = parameters.weights === "gaussian" ? gaussianWeights : binaryWeights;
+  const entry = kind[parameters.activation](parameters, polar(parameters));
   const size = 2 * REACH + 1;
   const known = new Float64Array(size * size).fill(NaN);
   return (i, j) => {
@@ -45,48 +45,50 @@ function exactKernel(parameters) {
   };
 }
 
-// Gaussian weights and bias: (z, z') is Gaussian with the variances s^2 = bias_std^2 + weight_std^2 x^2 and s'^2, and
-// cos(theta) is its correlation.
+// Gaussian weights and bias: (z, z') is Gaussian with the variances s^2 = bias_std^2 + weight_std^2 |x|^2 and s'^2, and
+// cos(theta) is its correlation. What there is to know of the inputs comes as a second argument, so that the same
+// formulas hold for one input, which ``polar`` describes, and for two.
 
-/** s and the polar angle of (bias_std, weight_std x), for every input. */
+/** s, theta and the covariance of all inputs, and the squares of x - x' and x + x'. */
 function polar({ weightStd, biasStd }) {
+  const s = (i) => Math.hypot(biasStd, weightStd * STEP * i);
+  const angle = (i) => Math.atan2(weightStd * STEP * i, biasStd);
   return {
-    s: (i) => Math.hypot(biasStd, weightStd * STEP * i),
-    angle: (i) => Math.atan2(weightStd * STEP * i, biasStd),
+    s,
+    largest: s(REACH),
+    theta: (i, j) => Math.abs(angle(i) - angle(j)),
     covariance: (i, j) => biasStd ** 2 + weightStd ** 2 * STEP ** 2 * i * j,
+    apart: (i, j) => (STEP * (i - j)) ** 2,
+    together: (i, j) => (STEP * (i + j)) ** 2,
   };
 }
 
 const gaussianWeights = {
   /** s s' (sin(theta) + (pi - theta) cos(theta)) / (2 pi): half of Cho and Saul's arc-cosine kernel. */
-  relu(parameters) {
-    const { s, angle } = polar(parameters);
+  relu(_, { s, theta: angle }) {
     return (i, j) => {
-      const theta = Math.abs(angle(i) - angle(j));
+      const theta = angle(i, j);
       return (s(i) * s(j) * (Math.sin(theta) + (Math.PI - theta) * Math.cos(theta))) / (2 * Math.PI);
     };
   },
 
   /** 2 / pi asin(2 k / sqrt((1 + 2 s^2) (1 + 2 s'^2))), Williams' kernel. */
-  erf(parameters) {
-    const { covariance: k } = polar(parameters);
+  erf(_, { covariance: k }) {
     return (i, j) => (2 / Math.PI) * Math.asin((2 * k(i, j)) / Math.sqrt((1 + 2 * k(i, i)) * (1 + 2 * k(j, j))));
   },
 
   /** sqrt(2 / pi) / sqrt((1 + 2 s^2) (1 + 2 s'^2) - 4 k^2), in units of the length-scale. */
-  rbf(parameters) {
-    const { covariance } = polar(parameters);
-    const unit = parameters.lengthscale ** 2;
-    const k = (i, j) => covariance(i, j) / unit;
-    const amplitude = Math.sqrt(2 / Math.PI) / parameters.lengthscale;
+  rbf({ lengthscale }, { covariance }) {
+    const k = (i, j) => covariance(i, j) / lengthscale ** 2;
+    const amplitude = Math.sqrt(2 / Math.PI) / lengthscale;
     return (i, j) => amplitude / Math.sqrt((1 + 2 * k(i, i)) * (1 + 2 * k(j, j)) - 4 * k(i, j) ** 2);
   },
 
   /** E[sin z sin z'] = (e^(-Var[z - z'] / 2) - e^(-Var[z + z'] / 2)) / 2, in units of the length-scale. */
-  sine({ lengthscale, weightStd, biasStd }) {
-    const [w, b] = [(weightStd * STEP) / lengthscale, biasStd / lengthscale];
-    const difference = (i, j) => Math.exp(-0.5 * (w * (i - j)) ** 2);
-    return (i, j) => (difference(i, j) - difference(i, -j) * Math.exp(-2 * b * b)) / 2;
+  sine({ lengthscale, weightStd, biasStd }, { apart, together }) {
+    const [w, b] = [weightStd / lengthscale, biasStd / lengthscale];
+    const faded = (squared) => Math.exp(-0.5 * w * w * squared);
+    return (i, j) => (faded(apart(i, j)) - faded(together(i, j)) * Math.exp(-2 * b * b)) / 2;
   },
 
   /**
@@ -98,16 +100,14 @@ const gaussianWeights = {
    * sqrt(q) = cosh(u) / (sqrt(s s') cos(theta / 2)), sinh(v / 2) = sin(theta / 2) sinh(u), y = v + log(s / s'), where A
    * is the amplitude of the activation. It is regular at theta = 0, and a node needs no function but a power.
    */
-  matern(parameters) {
-    const { nu, lengthscale } = parameters;
+  matern({ nu, lengthscale }, { s, largest, theta }) {
     const { rate, logAmplitude } = maternConstants(nu, lengthscale);
-    const { s, angle } = polar(parameters);
     const { c, table, size } = tableOf(2 * nu);
-    const { sinh, cosh, weight } = stretchedNodes(nu, rate * s(REACH));
+    const { sinh, cosh, weight } = stretchedNodes(nu, rate * largest);
     const power = -(2 * nu + 1);
     const constant = Math.exp(2 * logAmplitude) / (2 * Math.PI);
     return (i, j) => {
-      const [s1, s2, half] = [s(i), s(j), Math.abs(angle(i) - angle(j)) / 2];
+      const [s1, s2, half] = [s(i), s(j), theta(i, j) / 2];
       const [sinHalf, cosHalf, mean] = [Math.sin(half), Math.cos(half), Math.sqrt(s1 * s2)];
       const [coshY, sinhY] = [(rate * (s1 + s2)) / mean, (rate * (s1 - s2)) / mean]; // 2 rate cosh(y / 2), v = 0
       const scale = c / (mean * cosHalf);

@@ -26,6 +26,7 @@ function randomUnits(seed) {
     units.b[k] = normal();
     for (const v of units.v) v[k] = normal();
   }
+  units.second = Float64Array.from({ length: MAX_WIDTH }, normal); // weights of a second input
   return units;
 }
 
@@ -54,18 +55,17 @@ function dot(a, b) {
  *
  *   mean = k' L'^-1 L^-1 y,    sd^2 = k(x, x) - |L^-1 k|^2,    log evidence = log N(y; 0, K + noise^2 I).
  *
- * For a kernel of random features it is the Bayesian last layer on them.
+ * For a kernel of random features it is the Bayesian last layer on them. The places are numbered as the kernel does.
  */
-function regression(kernel, points, noise) {
+function regression(kernel, points, noise, places = INDICES) {
   const { L, whitened, logEvidence } = evidence(kernel, points, noise);
-  const mean = new Float64Array(GRID.length);
-  const sd = new Float64Array(GRID.length);
-  for (let g = 0; g < GRID.length; g++) {
-    const column = solve(L, (a) => kernel(points[a].i, g - REACH));
-    mean[g] = dot(column, whitened);
-    sd[g] = Math.sqrt(Math.max(0, kernel(g - REACH, g - REACH) - dot(column, column)));
+  const [mean, sd] = [[], []];
+  for (const i of places) {
+    const column = solve(L, (a) => kernel(points[a].i, i));
+    mean.push(dot(column, whitened));
+    sd.push(Math.sqrt(Math.max(0, kernel(i, i) - dot(column, column))));
   }
-  return { mean, sd, logEvidence };
+  return { mean: Float64Array.from(mean), sd: Float64Array.from(sd), logEvidence };
 }
 
 /** L, L^-1 y and the log evidence. */

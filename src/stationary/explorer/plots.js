@@ -201,7 +201,7 @@ function drawGram(canvas, value, anchor) {
     for (let b = 0; b < GRAM_SIZE; b++) values.push(value(GRAM_STEP * a - REACH, GRAM_STEP * b - REACH));
   }
   const top = Math.max(...values.filter((_, n) => Math.floor(n / GRAM_SIZE) <= n % GRAM_SIZE)); // of the exact half
-  paint(values, top);
+  paint(gramImage, values, top);
   context.imageSmoothingEnabled = false;
   context.drawImage(gramImage, left, 8, size, size);
   context.fillStyle = palette.soft;
@@ -221,8 +221,9 @@ function drawGram(canvas, value, anchor) {
   return drawing;
 }
 
-function paint(values, top) {
-  const image = gramImage.getContext("2d").createImageData(GRAM_SIZE, GRAM_SIZE);
+/** A pixel for each value, row by row; top and -top have the full colours. */
+function paint(canvas, values, top) {
+  const image = canvas.getContext("2d").createImageData(canvas.width, canvas.height);
   const [zero, plus, minus] = [palette.well, palette.exact, palette.drawn].map(channels);
   values.forEach((value, n) => {
     const share = Math.min(1, Math.abs(value) / top);
@@ -230,7 +231,7 @@ function paint(values, top) {
     for (let c = 0; c < 3; c++) image.data[4 * n + c] = zero[c] + (end[c] - zero[c]) * share;
     image.data[4 * n + 3] = 255;
   });
-  gramImage.getContext("2d").putImageData(image, 0, 0);
+  canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
 function colorBar(context, left, size, top, signed) {

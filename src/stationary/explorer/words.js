@@ -43,6 +43,19 @@ function local(_, faded) {
       know.`;
 }
 
+const RAYS = {
+  relu: () => "ReLU units never switch off, so the network is sure up to the rim, with any number of them.",
+  erf: () => "ERF units never switch off, so the network stays sure of a class on either side, with any number of them.",
+  rbf: rays,
+  matern: rays,
+  sine: () => "With few units the waves go on for ever. Infinitely many of all frequencies forget.",
+};
+
+function rays() {
+  return `A unit sees a single direction and stays active along a line. With few units the network is sure along such rays;
+    more <i>K</i>, and they fade. Infinite width has none.`;
+}
+
 const constant = (name, id, value) =>
   `<span class="together"><i>${name}</i> = <b id="${id}">${decimals(value)}</b></span>`;
 

@@ -47,7 +47,7 @@ def of_gaussian(mean: Tensor, variance: Tensor) -> SoftmaxExpectations:
     below 1e-7 in the others for up to 1000 classes, in proportion to their number. That holds for every variance, since
     the nodes spread with it, except that the error of ``log_normalizer`` is relative to its size, which grows like the
     standard deviation: for huge variances the entropy tends to 0 and the probabilities to those of the greatest logit.
-    Probabilities below about 1e-14 come out as 0 or as rounding errors, never below 0. No gradient is recorded.
+    Probabilities below about 1e-14 are 0 or rounding errors, never below 0. No gradient is recorded.
 
     Args:
         mean: (n, classes) mean of each logit.

@@ -86,6 +86,17 @@ def test_trunks_in_half_precision(dtype):
     assert (pred.probs - exact.probs).abs().max() < 0.2
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_no_class_is_impossible_in_float32(temperature):
+    """Outputs are computed in float64, whose smallest probabilities float32 does not have."""
+    posterior = GIVEN.posterior(network().eval(), (X, LABELS))
+    posterior = replace(posterior, numbers=replace(posterior.numbers, temperature=temperature))
+    mean, variance = torch.tensor([[300.0, 0.0, -300.0]]).double(), torch.tensor([[0.1]]).double()
+    pred = posterior._prediction(mean, variance, None, torch.zeros(1))
+    assert 0 < pred.probs.min() < 1e-30
+    assert 80 < st.metrics.nlpd(pred, torch.tensor([2])) < 100
+
+
 def test_what_has_no_float64_leaves_the_head_to_the_cpu(monkeypatch):
     monkeypatch.setattr(_fit, "has_float64", lambda device: False)
     pred = st.predict(GIVEN.posterior(network().eval(), (X, LABELS)), X)

@@ -129,6 +129,19 @@ def test_banana_report_says_where_it_is_surest(limits):
     assert "At radius 20" not in section.ours and not section.tables[-1].rows, "results of before have no such number"
 
 
+def test_the_four_models_of_banana_stand_side_by_side(limits):
+    configs = {(config.model, config.prior): config for config in banana_config.configs("smoke")}
+    network, process = (configs[model, "matern52"] for model in ("network", "gp"))
+    results = [*limits.values(), (network, banana.run(network)), (process, banana.run(process))]
+    section = banana_report.report(results)
+    titles = [ax.get_title() for ax in section.figures["banana_four"].axes]
+    assert titles == ["network, 50 units", "the same, prior restored", "infinite width", "Gaussian process"]
+    arrays = results[2][1]
+    plain, restored = arrays["seed 0"], arrays["total, restored map"]
+    assert (restored >= plain - 1e-5).all() and (restored > plain + 1e-3).any(), "it only adds uncertainty"
+    assert "banana_four" not in banana_report.report(results[:3]).figures
+
+
 def test_infinite_width_is_the_gaussian_process_of_the_regression():
     """With the same kernel: it is unsure in the gap and returns to its prior far away, where the network is sure."""
     configs = {(c.model, c.prior): c for c in regression_config.configs("paper")}

@@ -107,7 +107,7 @@ def flat(features: Tensor) -> Tensor:
 
 
 def has_trunk(network: nn.Module, place: Place) -> bool:
-    """Whether features come out of something that was trained, so that its own training rows look too easy."""
+    """Whether features are those of something that was trained, so that its own training rows look too easy."""
     own = place.readout(network)
     behind = set() if own is None else {id(p) for p in own.parameters()}
     return any(id(p) not in behind for p in network.parameters())

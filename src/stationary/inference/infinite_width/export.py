@@ -34,7 +34,7 @@ def predictor(posterior: InfiniteWidthPosterior) -> nn.Module:
 
 
 class LimitHead(nn.Module):
-    """The head of infinite width with its closed form, in float64; what comes out has the dtype of the features.
+    """The head of infinite width with its closed form, in float64; its outputs have the dtype of the features.
 
     It is made of matrix products, as ``Products`` says.
     """

@@ -172,7 +172,9 @@ class InfiniteWidthPosterior:
             pred = of_classes(mean.repeat(2, 1), torch.cat([temperature * variance, variance]), offset)
             kept = {name: each[: len(mean)] for name, each in pred.tensors().items()}
             kept |= {"output_variance": variance.expand_as(mean), "information": pred.mutual_information()[len(mean) :]}
-        return replace(pred, **{k: v.to(**where) for k, v in kept.items()})
+        made = {name: each.to(**where) for name, each in kept.items()}
+        least = torch.finfo(like.dtype).tiny  # a smaller probability would become 0, and the NLPD infinite
+        return replace(pred, **made | {"probs": made["probs"].clamp(min=least)})
 
     def untempered(self) -> "InfiniteWidthPosterior":
         """The same posterior at temperature 1, whose variance and mutual information are its own."""

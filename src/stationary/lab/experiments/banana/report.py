@@ -14,6 +14,7 @@ from stationary.lab.report.content import Cell, Measured, Section, Table, Verdic
 from stationary.lab.runs.store import Arrays
 
 GLOBAL = ("step", "relu", "erf")  # activations of which the paper says that they are confident far away
+RESTORED_MAP = "total, restored map"  # of results that are older there is none
 KERNEL_NAMES = {"step": "ArcCos-0", "relu": "ArcCos-1", "erf": "ERF-NN", "rbf": "RBF-NN", "matern52": "Matérn-5/2"}
 
 
@@ -27,17 +28,21 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         ),
         ours=_summary(found),
         figures={
+            **_beside_the_process(found),
             "banana": _maps(found, "total", 0.5),
             "banana_epistemic": _maps(found, "epistemic", 0.35),
             "banana_seeds": _seeds(found),
         },
         captions={
+            "banana_four": "Four models with the same Matérn-5/2 prior: dark is no idea, light is sure. The finite "
+            "network stays sure along rays, and the restored prior hardly changes that so near to the data. The limit "
+            "of infinite width has no rays, like the Gaussian process.",
             "banana": "Total uncertainty, sqrt(pq) of the mean probability: dark is 0.5, no idea, and light is sure. "
             "The line is the decision boundary, dots are training data. Top: VGP, and infinite width. Bottom: networks "
             "of 50 units, one seed.",
             "banana_epistemic": "Mutual information (dark is 0.35 nats): what the posterior's members disagree on. For "
             "the local networks it vanishes far away, since their features do; hence the restored prior.",
-            "banana_seeds": "The networks' total uncertainty, sqrt(pq), again, one row for each seed, in closed form.",
+            "banana_seeds": "The networks' total uncertainty again, one row for each seed, in closed form.",
         },
         tables=tables(results),
         verdicts=verdicts(results),
@@ -72,7 +77,7 @@ def _summary(found: ByModel) -> str:
         sentences[model].append(f"{name} {rises} ({data.mean():.2f} to {far.mean():.2f})")
     titles = {"gp": "Gaussian processes", "network": "Networks"}
     return "\n\n".join(
-        ["Does the uncertainty sqrt(pq) rise from the data to radius 8? It is 0 where a model is sure, 0.5 at most."]
+        ["Does the uncertainty rise from the data to radius 8? It is 0 where a model is sure, and 0.5 is no idea."]
         + [f"{titles.get(model, model.capitalize())}: {', '.join(said)}." for model, said in sentences.items() if said]
         + [f"At radius {CIRCLES[0]}, the least on the circle: {rays}." for rays in [_rays(found)] if rays]
     )
@@ -120,7 +125,10 @@ def _errors(found: ByModel) -> Table:
 
 
 def _away(found: ByModel, kind: str) -> Table:
-    names = {"total": "Total uncertainty, sqrt(pq)", "epistemic": "Epistemic uncertainty, mutual information in nats"}
+    names = {
+        "total": "Total uncertainty, from 0, sure, to 0.5, no idea",
+        "epistemic": "Epistemic uncertainty, mutual information in nats",
+    }
     rows: list[tuple[Cell, ...]] = []
     for key, (_, arrays) in found.items():
         for version in ("plain", "restored"):
@@ -140,10 +148,29 @@ def _least(found: ByModel) -> Table:
                 label = _label(key) + (", restored prior" if version == "restored" else "")
                 rows.append((label, *(Measured.over(column) for column in arrays[f"least, {version}"].T)))
     caption = (
-        "The least total uncertainty, sqrt(pq), on circles around the data, where 0.5 is no idea: what a ray leaves of "
-        "it in its direction; mean and std over seeds."
+        "The least total uncertainty on circles around the data, where 0.5 is no idea: what a ray leaves of it in its "
+        "direction; mean and std over seeds."
     )
     return Table(caption, ("model", *(f"radius {radius}" for radius in CIRCLES)), tuple(rows))
+
+
+def _beside_the_process(found: ByModel) -> dict[str, Figure]:
+    """Draw a network, plain and with the restored prior, infinite width and the process, if all of them have run."""
+    network, limit, process = (found.get((model, "matern52")) for model in ("network", "infinite width", "gp"))
+    if network is None or limit is None or process is None or RESTORED_MAP not in network[1]:
+        return {}
+    shown = {
+        f"network, {network[0].hidden} units": (network, "total"),
+        "the same, prior restored": (network, RESTORED_MAP),
+        "infinite width": (limit, "total"),
+        "Gaussian process": (process, "total"),
+    }
+    figure, axes = plots.panels(1, len(shown), width=12, height=3.3)
+    for ax, (title, ((config, arrays), name)) in zip(axes, shown.items(), strict=True):
+        _map(ax, arrays[name], 0.5, config, arrays)
+        ax.set_title(title, fontsize=plots.TITLE)
+        ax.set_axis_off()
+    return {"banana_four": figure}
 
 
 def _maps(found: ByModel, name: str, top: float) -> Figure:

@@ -71,6 +71,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
             seeds.append(asks)
         sampled = MCDropout(config.n_samples, restore_prior=False)
         drawn, boundary = predict(models[0], grid, sampled, batch_size=10_000), predict(models[0], grid, Point())
+        if "restored" in seeds[0]:
+            results["total, restored map"] = as_map(seeds[0]["restored"](grid).bernoulli_std(), config)
         for i, posterior in enumerate(posteriors):  # the picture of every seed is drawn by the closed form
             results[f"seed {i}"] = as_map(predict(posterior, grid).bernoulli_std(), config)
     results["total"], results["epistemic"] = (

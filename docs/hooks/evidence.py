@@ -1,0 +1,90 @@
+"""Writes the small tables of the arena into README.md and docs/howto/beside_a_detector.md, from its summary.csv.
+
+``mkdocs build`` calls it, or alone: python docs/hooks/evidence.py. A table stands between two comments, the first of
+which names this file; the words around it are the page's own.
+"""
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, PROTOCOL
+
+ROOT = Path(__file__).parents[2]
+BEGIN, END = "<!-- begin: python docs/hooks/evidence.py -->", "<!-- end -->"
+OURS = (INFINITE_WIDTH, "restored prior")
+ALWAYS = {  # the methods of each page's table, besides those that are the best somewhere
+    "README.md": ("energy",),
+    "docs/howto/beside_a_detector.md": ("energy", "knn", "mahalanobis", "rmd", "lof", "isolation forest"),
+}
+TITLES = {"clinc150": "CLINC150", "fashion-mnist": "Fashion-MNIST"}
+
+
+class Cell(NamedTuple):
+    """The AUROC of a method, and over how many seeds."""
+
+    mean: float
+    seeds: int
+
+
+def areas(root: Path = ROOT) -> dict[tuple[str, str], dict[str, Cell]]:
+    """The AUROC of every method, by data and kind of unknown inputs, both in the order of the file."""
+    found: dict[tuple[str, str], dict[str, Cell]] = {}
+    with (root / "results" / "arena" / "summary.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["metric"] == "AUROC":
+                cell = Cell(float(row["mean"]), int(row["n"]))
+                found.setdefault((row["data"], row["unknown"]), {})[row["method"]] = cell
+    return found
+
+
+def shown(cell: Cell) -> str:
+    return f"{cell.mean:.3f}"
+
+
+def table(always: Sequence[str], root: Path = ROOT) -> str:
+    """Ours, the best of each column, and the methods that are always shown; the best of a column is bold."""
+    columns = areas(root)
+    best = {key: max(cells, key=lambda method: cells[method].mean) for key, cells in columns.items()}
+    wanted = {*best.values(), *OURS, *always}
+    ours_first = sorted(PROTOCOL, key=lambda name: not PROTOCOL[name].ours)
+    methods = [name for name in ours_first if name in wanted and any(name in cells for cells in columns.values())]
+    heads = [f"{TITLES.get(data, data)}: {unknown}" for data, unknown in columns]
+    lines = [["AUROC", *heads], [":--", *("--:" for _ in columns)]]
+    for name in methods:
+        row = [PROTOCOL[name].label]
+        for key, cells in columns.items():
+            text = shown(cells[name]) if name in cells else "–"
+            row.append(f"**{text}**" if text == shown(cells[best[key]]) else text)
+        lines.append(row)
+    tried = {method for cells in columns.values() for method in cells}
+    seeds = sorted({cell.seeds for cells in columns.values() for cell in cells.values()})
+    span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
+    grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{grid}\n\n*{len(tried)} methods have run, each over {span} seeds; bold is the best of all of them.*"
+
+
+def filled(name: str, root: Path = ROOT) -> str:
+    """The page, with its table as the results are."""
+    text = (root / name).read_text(encoding="utf-8")
+    between = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+    assert len(between.findall(text)) == 1, f"{name} has no place for the table, or two"
+    return between.sub(lambda _: f"{BEGIN}\n{table(ALWAYS[name], root)}\n{END}", text)
+
+
+def write(root: Path = ROOT) -> None:
+    """Write the tables, unless they are as the results are."""
+    for name in ALWAYS:
+        text = filled(name, root)
+        if (root / name).read_text(encoding="utf-8") != text:
+            (root / name).write_text(text, encoding="utf-8")
+
+
+def on_pre_build(*, config: Any) -> None:
+    write()
+
+
+if __name__ == "__main__":
+    write()

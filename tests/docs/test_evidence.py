@@ -1,0 +1,71 @@
+"""The small tables of the arena in README and docs are what results/arena/summary.csv says."""
+
+import csv
+import re
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+AGAIN = "results/arena/summary.csv has changed: python docs/hooks/evidence.py, or mkdocs build, writes the table again"
+
+
+@cache
+def hook():
+    spec = spec_from_file_location("evidence_hook", ROOT / "docs" / "hooks" / "evidence.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pages():
+    return sorted(
+        path for path in (ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")) if "evidence.py" in path.read_text()
+    )
+
+
+def test_every_page_with_a_table_is_filled():
+    assert [path.relative_to(ROOT).as_posix() for path in pages()] == sorted(hook().ALWAYS)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/howto/beside_a_detector.md"])
+def test_the_table_is_what_the_summary_says(name):
+    assert hook().filled(name) == (ROOT / name).read_text(encoding="utf-8"), AGAIN
+
+
+def test_cells_are_numbers_of_the_summary_and_the_best_is_bold():
+    with (ROOT / "results" / "arena" / "summary.csv").open() as file:
+        areas = [
+            (row["data"], row["unknown"], float(row["mean"]))
+            for row in csv.DictReader(file)
+            if row["metric"] == "AUROC"
+        ]
+    for column in range(len({area[:2] for area in areas})):
+        key = list(dict.fromkeys(area[:2] for area in areas))[column]
+        known = {f"{mean:.3f}" for *of, mean in areas if tuple(of) == key}
+        lines = [line.split(" | ") for line in hook().table(()).splitlines() if line.startswith("| ")][2:]
+        cells = [line[column + 1].strip(" |") for line in lines]
+        assert {cell.strip("*") for cell in cells} <= known | {"–"}
+        assert f"**{max(known)}**" in cells
+
+
+def test_the_readme_is_short():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert len(re.findall("^```python", text, re.MULTILINE)) == 3
+
+
+def test_what_the_page_about_detectors_says_in_words():
+    areas = hook().areas()
+    questions, *images = (areas[key] for key in areas if key[0] in ("clinc150", "fashion-mnist"))
+    own = questions["restored prior"].mean
+    assert all(own > questions[name].mean for name in ("lof", "knn", "isolation forest"))
+    assert abs(own - questions["rmd"].mean) < 0.005
+    for others in images:
+        assert all(others[name].mean > others["restored prior"].mean + 0.05 for name in ("lof", "knn", "mahalanobis"))
+    for column in (questions, *images):
+        shown = [*hook().OURS, *hook().ALWAYS["docs/howto/beside_a_detector.md"]]
+        assert min(column.keys() & shown, key=lambda name: column[name].mean) == "isolation forest"
+    assert areas["fashion-mnist", "MNIST"]["isolation forest"].mean < 0.5
