@@ -1,7 +1,7 @@
 """Writes docs/arena.md, docs/arena_tables.md and results/arena/summary.csv from the runs in results/arena.
 
-``mkdocs build`` calls it, or alone: python docs/hooks/arena.py. The words are in arena.md.jinja and
-arena_tables.md.jinja, all numbers come from here.
+``mkdocs build`` calls it, or alone: python docs/hooks/arena.py, which also draws docs/images/arena.png. The words are
+in arena.md.jinja and arena_tables.md.jinja, all numbers come from here.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from stationary.lab.experiments.arena import protocol, protocol_tables, report, report_tables
+from stationary.lab.experiments.arena import protocol, protocol_tables, ranks, report, report_tables
 from stationary.lab.experiments.arena.config import EVENTS, Config
 from stationary.lab.report.content import Section, Table
 from stationary.lab.report.render import render_csv, render_markdown
@@ -66,10 +66,11 @@ def losses(methods: report.Methods) -> list[str]:
             for method in report.better(methods, unknown)
         ]
         best = max(methods, key=lambda method: report.over_seeds(methods[method], name).mean)
-        if report.OURS not in methods:
+        if len(methods.get(report.OURS, ())) < 2:
+            ours = "has run with one seed" if report.OURS in methods else "has not run"
             lines.append(
                 f"**{unknown}**: the best is {label(best)} (AUROC {report.over_seeds(methods[best], name).mean:.3f}); "
-                "infinite width has not run here yet."
+                f"infinite width {ours} here, so there is no standard error yet."
             )
             continue
         own = report.over_seeds(methods[report.OURS], name).mean
@@ -78,7 +79,11 @@ def losses(methods: report.Methods) -> list[str]:
         )
         lines.append(f"**{unknown}**: by more than a paired standard error, {told}.")
     for metric, sign in report.KNOWN.items():
-        values = {method: sign * report.over_seeds(numbers, metric).mean for method, numbers in methods.items()}
+        values = {
+            method: sign * report.over_seeds(numbers, metric).mean
+            for method, numbers in methods.items()
+            if report.has_probabilities(method)
+        }
         best = max(values, key=lambda method: values[method])
         ours = max(
             (method for method in values if protocol.PROTOCOL[method].ours),
@@ -86,12 +91,50 @@ def losses(methods: report.Methods) -> list[str]:
             default=best,
         )
         if values[best] > values[ours]:
-            whose = label(best) if protocol.PROTOCOL[best].probabilities == "own" else "the network itself"
             lines.append(
-                f"**{metric} on known inputs**: {whose} has {abs(values[best]):.3f}, the best of ours "
+                f"**{metric} on known inputs**: {report.whose(best)} has {abs(values[best]):.3f}, the best of ours "
                 f"({label(ours)}) {abs(values[ours]):.3f}."
             )
     return lines
+
+
+def verdict(found: dict[tuple[str, str], report.Methods]) -> dict[str, list[str]]:
+    """Where the targets are met and where not: AUROC of each kind of unknown inputs; NLPD and ECE of the network."""
+    told: dict[str, list[str]] = {"ahead": [], "not": [], "open": [], "worse": [], "as good": []}
+    for (_, dataset), methods in found.items():
+        if len(methods.get(report.OURS, ())) < 2:
+            told["open"].append(dataset)
+            continue
+        for unknown in report.unknowns(methods):
+            ahead = report.better(methods, unknown)
+            told["not" if ahead else "ahead"].append(f"{dataset} against {unknown}")
+        for name in ("NLPD", "ECE"):
+            ours = report.difference(methods, protocol.NETWORK_METHOD, name)
+            if ours:
+                worse = ours.mean > (ours.std or 0.0)
+                told["worse" if worse else "as good"].append(
+                    f"{name} on {dataset} ({ours.mean:+.4f} ± {ours.std or 0.0:.4f})"
+                )
+    return told
+
+
+def left_out(root: Path) -> str:
+    """The benchmark of left-out classes: the mean AUROC of each score over the folds, the highest first, and NLPD."""
+    folds = json.loads((root / "results" / "benchmarks" / "arena_left_out.json").read_bytes())["folds"]
+    label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else f"ours, {method}"  # noqa: E731
+    means = {
+        (label(method), metric): float(np.mean([fold["methods"][method][metric] for fold in folds]))
+        for method, numbers in folds[0]["methods"].items()
+        for metric in numbers
+    }
+    rows = [
+        (method, metric.removeprefix("AUROC").strip() or "the detector's own", mean, means.get((method, "NLPD")))
+        for (method, metric), mean in sorted(means.items(), key=lambda item: -item[1])
+        if metric != "NLPD"
+    ]
+    cells = [(method, score, f"{mean:.3f}", f"{nlpd:.4f}" if nlpd else "–") for method, score, mean, nlpd in rows]
+    lines = [("method", "score", "AUROC", "NLPD of known rows"), (":--", ":--", "--:", "--:"), *cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def origins(folder: Path, *, tables: bool = False) -> str:
@@ -124,6 +167,10 @@ def page(root: Path) -> str:
         parts=parts,
         protocol="\n".join(f"| {' | '.join(row)} |" for row in grid),
         network=protocol.NETWORK_RULE,
+        cifar10=protocol.CIFAR10_RULE,
+        ranks=tables([ranks.table(found)])[0],
+        verdict=verdict(found),
+        left_out=left_out(root),
         training=protocol.TRAINING_RULE,
         trunks=json.loads((folder / "trunks.json").read_bytes()),
         origins=origins(folder),
@@ -174,9 +221,16 @@ def write(root: Path = ROOT) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def draw(root: Path = ROOT) -> None:
+    """Draw the ranks."""
+    found = report.by_dataset(results(root / "results" / "arena"))
+    ranks.figure(found).savefig(root / "docs" / "images" / "arena.png", dpi=100)
+
+
 def on_pre_build(*, config: Any) -> None:
     write()
 
 
 if __name__ == "__main__":
     write()
+    draw()

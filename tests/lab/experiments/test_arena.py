@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from stationary import metrics
-from stationary.lab.data import clinc150, grey_images
-from stationary.lab.experiments.arena import config, images, report, run, trunks
+from stationary.lab.data import cifar10, clinc150, corrupted, grey_images
+from stationary.lab.experiments.arena import config, images, ranks, report, run, trunks
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
@@ -142,6 +142,8 @@ def test_a_single_seed_has_no_difference():
 
 # Trunks and their features
 
+FOLDER = images.SOURCES["fashion-mnist"].folder
+
 
 def small_parts(n=40):
     generator = torch.Generator().manual_seed(0)
@@ -159,8 +161,8 @@ def features(tmp_path, monkeypatch):
     monkeypatch.setenv("STATIONARY_DATA", str(tmp_path))
     images.task.cache_clear()
     recipes = [trunks.Recipe(epochs=1, batch_size=20, learning_rate=0.01, seed=seed) for seed in range(2)]
-    trunks.write(tmp_path / images.FOLDER, small_parts(), recipes, "cpu")
-    yield tmp_path / images.FOLDER
+    trunks.write(tmp_path / FOLDER, small_parts(), recipes, "cpu")
+    yield tmp_path / FOLDER
     images.task.cache_clear()
 
 
@@ -168,7 +170,7 @@ def test_features_are_those_of_the_trunk_and_its_last_layer(features):
     parts = small_parts()
     network = trunks.trained(parts, trunks.Recipe(epochs=1, batch_size=20, learning_rate=0.01, seed=1), "cpu")
     x = trunks.prepared(parts["test"][0])
-    task = images.task(1)
+    task = images.task("fashion-mnist", 1)
     with torch.no_grad():
         torch.testing.assert_close(task.network(task.test[0]), network(x), atol=1e-2, rtol=1e-2)
     assert task.unknown.keys() == {"MNIST", "notMNIST"} and task.test[1].equal(parts["test"][1])
@@ -179,7 +181,7 @@ def test_features_are_those_of_the_trunk_and_its_last_layer(features):
 
 def test_the_ensemble_averages_the_trunks(features, monkeypatch):
     monkeypatch.setattr(images, "SEEDS", 2)
-    members, both = [images.task(seed) for seed in range(2)], images.ensemble()
+    members, both = [images.task("fashion-mnist", seed) for seed in range(2)], images.ensemble("fashion-mnist")
     expected = torch.stack([task.network(task.test[0]).softmax(-1) for task in members]).mean(0)
     torch.testing.assert_close(METHODS["ensemble"](both, 0)(both.test[0]).probs, expected.double())
 
@@ -190,7 +192,102 @@ def test_damaged_features_are_refused(features):
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"seed-0.npz is damaged .* restore it"):
-        images.task(0)
+        images.task("fashion-mnist", 0)
+
+
+# CIFAR-10
+
+
+def coloured(tmp_path, n_classes, seed=0):
+    """A trunk of one epoch on generated colour images, where the events with CIFAR-10 look for it."""
+    found = cifar10.generated(60, 40, seed=0)
+    parts = {"train": (found.x_train, found.y_train), "validation": (found.x_test, found.y_test)}
+    parts = {name: (x[y < n_classes], y[y < n_classes]) for name, (x, y) in parts.items()}
+    parts["test"] = found.x_test, found.y_test
+    parts |= dict.fromkeys(("mnist", "notmnist", "noise"), (255 - found.x_test, None))
+    parts |= {f"severity {k}": (found.x_test // k, found.y_test) for k in (1, 5)}
+    recipe = trunks.Recipe(1, 20, 0.01, shift=4, widths=(8, 8), blocks=1, seed=seed)
+    folder = tmp_path / ("arena-cifar10" if n_classes == 10 else "arena-cifar10-strict")
+    trunks.write(folder, parts, [recipe], "cpu", trunks.kept)
+    return parts
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("STATIONARY_DATA", str(tmp_path))
+    images.task.cache_clear()
+    yield tmp_path
+    images.task.cache_clear()
+
+
+def test_five_known_classes_leave_the_others_unknown(data):
+    parts = coloured(data, 10)
+    of_ten, of_five = images.task("cifar10", 0), images.task("cifar10-five", 0)
+    y = parts["test"][1]
+    assert of_ten.unknown.keys() == {"MNIST", "notMNIST", "noise"} and of_ten.n_classes == 10
+    assert of_five.n_classes == 5 and of_five.train[1].max() == 4 and of_five.test[1].equal(y[y < 5])
+    assert of_five.unknown["other classes"].equal(of_ten.test[0][y >= 5])
+    torch.testing.assert_close(of_five.network(of_five.test[0]), of_ten.network(of_ten.test[0])[y < 5, :5])
+    assert of_ten.shifted.keys() == {"severity 1", "severity 5"} and not of_five.shifted
+    torch.testing.assert_close(of_ten.shifted["severity 1"][0], of_ten.test[0])
+
+
+def test_a_strict_trunk_has_seen_the_known_classes_alone(data):
+    coloured(data, 5)
+    task = images.task("cifar10-strict", 0)
+    assert task.n_classes == 5 and task.train[1].max() == 4 and len(task.unknown["other classes"]) == 20
+
+
+def test_corrupted_inputs_are_judged_by_own_probabilities(data):
+    coloured(data, 10)
+    found = run.run(config.Config(config.IMAGES, "cifar10", "finite head"))
+    assert found["accuracy: severity 1"] == found["accuracy"], "nothing is corrupted there"
+    assert found["NLPD: severity 1"][0] == pytest.approx(found["NLPD"][0])
+    assert found["NLPD: severity 5"] != found["NLPD"]
+    found = run.run(config.Config(config.IMAGES, "cifar10", "isolation forest"))
+    assert not any("severity" in name for name in found), "its probabilities are the network's"
+
+
+def test_a_frozen_trunk_has_one_file_and_seeds_draw_its_rows(data):
+    parts = coloured(data, 10)
+    (data / "arena-cifar10").rename(data / "arena-cifar10-imagenet")
+    tasks = [images.task("cifar10-imagenet-five", seed) for seed in range(2)]
+    known = int((parts["train"][1] < 5).sum())
+    assert [len(task.train[0]) + len(task.validation[0]) for task in tasks] == [known, known]
+    assert not tasks[0].train[0].equal(tasks[1].train[0]) and tasks[0].test[0].equal(tasks[1].test[0])
+
+
+def test_the_first_images_of_each_class_are_kept(monkeypatch):
+    monkeypatch.setattr(trunks, "KEPT", 2)
+    y = torch.tensor([1, 0, 1, 1, 0, 0])
+    x, labels = trunks.kept({"train": (torch.arange(6), y)})["train"]
+    assert x.tolist() == [0, 1, 2, 4] and labels.tolist() == [1, 0, 1, 0]
+
+
+def test_corrupted_images_are_all_corruptions_of_a_severity(tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (15, 5, 3, 32, 32, 3)).astype(np.uint8)
+    np.savez_compressed(tmp_path / corrupted.FILE, x=x, y=np.array([3, 8, 0], np.uint8))
+    found = corrupted.load(tmp_path)
+    assert list(found) == [f"severity {k}" for k in range(1, 6)]
+    part = found["severity 2"]
+    assert part.x.shape == (45, 3, 32, 32) and part.y[:4].tolist() == [3, 8, 0, 3]
+    assert np.array_equal(part.x[4].permute(1, 2, 0).numpy(), x[1, 1, 1])
+    (tmp_path / corrupted.FILE).write_bytes(b"no")
+    with pytest.raises(ValueError, match=r"is damaged .*interop/corrupt_cifar10.py"):
+        corrupted.load(tmp_path)
+
+
+def test_ranks_are_by_mean_auroc_and_shift_is_its_own_event():
+    found = results({"msp": 0.8, "knn": 0.95, "infinite width": 0.9})
+    for one, arrays in found:
+        if one.method != "knn":
+            arrays |= {f"{metric}: severity 1": np.array([0.5]) for metric in report.KNOWN}
+    assert ranks.ranks(report.by_dataset(found)) == {("generated", "u"): {"knn": 1, "infinite width": 2, "msp": 3}}
+    section = report.report(found)
+    shifted = [record for record in section.records if record["event"] == config.SHIFT]
+    assert {record["method"] for record in shifted} == {"msp", "infinite width"} and len(shifted) == 6
+    table = next(table for table in section.tables if table.caption.startswith(config.SHIFT))
+    assert {row[0] for row in table.rows} == {"the network itself", "ours, infinite width"}
 
 
 # Data

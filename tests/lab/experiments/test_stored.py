@@ -49,8 +49,8 @@ IDENTITIES = {  # by experiment and scale: how many configurations, and a hash o
     ("radar", "demo"): (2, "b7fd77c6af50d5fa7ca7c38487d23195bcaa567d9dc2703a8c47704c947cb55e"),
     ("radar", "paper"): (100, "ac498471bfa21bc9c08178181fafa262cc6883e90d450587a63377d8bfd3e707"),
     ("arena", "smoke"): (7, "cb90115e863ef1d65b4ce9f643bbd890db330a8951870e43dd31922c3ef98c43"),
-    ("arena", "demo"): (42, "4206d46772d79e065fd040b40de0fb6f397bdc399a5c7a0b89d71f10dcc8fadb"),
-    ("arena", "paper"): (206, "9d27dbca10e2f7f7defbd82a9cf6084fbdf42ce96cd1e60a93f4f5a0801c1763"),
+    ("arena", "demo"): (147, "151b05933a121fbeef41305b0f4c71e8e5930dcc5fdb23be3abb97f66427c932"),
+    ("arena", "paper"): (719, "4da8c6f0ccd2117a84af8929c1c21e1eac576f5cb73035b84129d974857902d7"),
 }
 INFINITE = {  # the same of the rows of infinite width, which came later
     ("banana", "smoke"): (2, "4113c2ecd125be92e6c1729bd6cf640bb75c6e24665d65c27cdf4a7db70ab457"),
@@ -69,8 +69,8 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("radar", "smoke"): (1, "729dcf1e04042cab64bc02a740d05ef01b0dba7b2b9d65b25a87c54a0c208a83"),
     ("radar", "paper"): (10, "9ef21edd9e8f2647c3e899d4aa2a0152d3dfba146dc52e955b1dd19ac432fb6d"),
     ("arena", "smoke"): (1, "60739496c26008365c8422010b17c2c7e8c7e061f82f2224c7e016718b9864a5"),
-    ("arena", "demo"): (2, "6d35d047482949644eccfe526fddab6df651e8f36ce395694d6a134c9541e719"),
-    ("arena", "paper"): (10, "edc47df3f1ca19add9bb69be0b2e9efc4ca8c6c3d7ee6174a5e10e2f50358ee6"),
+    ("arena", "demo"): (7, "0d3f87f787129986c4ca90c4e05311f5ff40e919e0247fe09df633c2accc66fc"),
+    ("arena", "paper"): (35, "ae518a52b31d35484e7f224370c9d631ee4b3f4e7234bbf89b07aefe20f47c90"),
 }
 ON_TABLES = {  # the same of the arena's events with tables, which came later still
     ("arena", "smoke"): (17, "528f18616b51e513ebea5c07e79b3b39e10431ecc827691f699561c050de0f4e"),

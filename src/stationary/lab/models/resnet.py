@@ -1,33 +1,37 @@
-"""The small residual network of He et al. (2016) for small images: ResNet-20."""
+"""The residual networks of He et al. (2016) for small images: ResNet-20, and as wide and deep as their ResNet-18."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class ResNet20(nn.Module):
-    """A convolution, three stages of three residual blocks, the mean over all places, and a linear layer.
+class ResNet(nn.Module):
+    """A convolution, stages of residual blocks, the mean over all places, and a linear layer.
 
-    The features, which enter the linear layer, are at least 0; there are as many as the last stage has channels.
+    The features, which enter the linear layer, are at least 0; there are as many as the last stage has channels. With
+    three blocks and the default widths it is a ResNet-20, with two and the widths 64, 128, 256 and 512 a ResNet-18.
 
     Args:
         n_classes: number of classes.
         in_channels: number of channels of the images.
         widths: number of channels of each stage; from the second on, a stage halves height and width.
+        blocks: number of blocks of each stage.
     """
 
     first: nn.Sequential
     stages: nn.Sequential
     head: nn.Linear
 
-    def __init__(self, n_classes: int, in_channels: int = 1, widths: tuple[int, ...] = (16, 32, 64)) -> None:
+    def __init__(
+        self, n_classes: int, in_channels: int = 1, widths: tuple[int, ...] = (16, 32, 64), blocks: int = 3
+    ) -> None:
         super().__init__()
         convolution = nn.Conv2d(in_channels, widths[0], 3, padding=1, bias=False)
         self.first = nn.Sequential(convolution, nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True))
         self.stages = nn.Sequential()
         before = widths[0]
         for number, width in enumerate(widths):
-            blocks = [Block(before, width, stride=2 if number else 1), Block(width, width), Block(width, width)]
-            self.stages.append(nn.Sequential(*blocks))
+            rest = [Block(width, width) for _ in range(blocks - 1)]
+            self.stages.append(nn.Sequential(Block(before, width, stride=2 if number else 1), *rest))
             before = width
         self.head = nn.Linear(before, n_classes)
 

@@ -1,12 +1,12 @@
-"""Unknown images: Fashion-MNIST is known, MNIST and notMNIST are unknown, behind a ResNet-20 for each seed.
+"""Unknown images: features that ``trunks`` and ``frozen`` have written, and which of them are known.
 
-``trunks`` has written the features; they are looked for in the folder arena-fashion-mnist of ``$STATIONARY_DATA`` or of
-the cache folder.
+They are looked for in a folder of ``$STATIONARY_DATA`` or of the cache folder, which ``SOURCES`` names.
 """
 
 import os
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from io import BytesIO
@@ -19,62 +19,133 @@ import torch
 from torch import Tensor, nn
 
 from stationary._files import cache_folder
-from stationary.lab.experiments.arena.config import SEEDS
+from stationary.lab.experiments.arena.config import FROZEN, SEEDS
+from stationary.lab.experiments.arena.methods.classifiers import linear_layer
 from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.experiments.arena.trunks import file_name
+from stationary.lab.experiments.networks import held_out
 from stationary.training.data import Pair
 
-FOLDER = "arena-fashion-mnist"
-UNKNOWN = {"mnist": "MNIST", "notmnist": "notMNIST"}
+GREY = {"mnist": "MNIST", "notmnist": "notMNIST"}
+LEFT_OUT = "other classes"
+VALIDATION = 1 / 5  # share of the rows of a frozen trunk that validate
 
 
-def missing(seeds: Iterable[int] = (0,)) -> str | None:
-    """Say why the event cannot run here, or None if it can."""
+@dataclass(frozen=True)
+class Source:
+    """Where the features of a data set are.
+
+    Args:
+        folder: name of their folder.
+        command: module that writes them, and its arguments.
+        unknown: by name in the file, what unknown images are called in tables; empty if they are test images of the
+            classes that are not known.
+        known: number of known classes, the first ones.
+    """
+
+    folder: str
+    command: str
+    unknown: dict[str, str]
+    known: int = 10
+
+
+SOURCES = {
+    "fashion-mnist": Source("arena-fashion-mnist", "trunks --data DIR", GREY),
+    "cifar10": Source("arena-cifar10", "trunks --dataset cifar10 --data DIR", GREY | {"noise": "noise"}),
+    "cifar10-five": Source("arena-cifar10", "trunks --dataset cifar10 --data DIR", {}, 5),
+    "cifar10-strict": Source("arena-cifar10-strict", "trunks --dataset cifar10-strict --data DIR", {}, 5),
+    "cifar10-imagenet": Source("arena-cifar10-imagenet", "frozen --data DIR", GREY | {"noise": "noise"}),
+    "cifar10-imagenet-five": Source("arena-cifar10-imagenet", "frozen --data DIR", {}, 5),
+}
+Found = dict[str, Any]  # the arrays of a file, by name
+
+
+def missing(needed: Iterable[tuple[str, int]]) -> str | None:
+    """Say why these data sets and seeds cannot run here, or None if they can."""
     try:
-        for seed in seeds:
-            find(seed)
+        for dataset, seed in dict.fromkeys(needed):
+            find(dataset, seed)
     except FileNotFoundError as problem:
         return str(problem)
     return None
 
 
-def find(seed: int) -> Path:
-    """Return the file of the features of a trunk."""
-    given = (os.environ.get("STATIONARY_DATA"), cache_folder())
-    paths = [Path(folder).expanduser() / FOLDER / file_name(seed) for folder in given if folder]
+def find(dataset: str, seed: int) -> Path:
+    """Return the file of the features of a trunk; a frozen trunk has one for all seeds."""
+    source, given = SOURCES[dataset], (os.environ.get("STATIONARY_DATA"), cache_folder())
+    name = file_name(0 if dataset in FROZEN else seed)
+    paths = [Path(folder).expanduser() / source.folder / name for folder in given if folder]
     for path in paths:
         if path.is_file():
             return path
     raise FileNotFoundError(
         f"no {' or '.join(map(str, paths))}; compute the features, on a GPU: "
-        f"python -m stationary.lab.experiments.arena.trunks --data DIR --out {paths[0].parent}"
+        f"python -m stationary.lab.experiments.arena.{source.command} --out {paths[0].parent}"
     )
 
 
 @lru_cache(maxsize=5)
-def task(seed: int) -> Task:
-    """Return the task of one trunk."""
-    found, digest = _read(seed)
-    return _task([found], digest)
+def task(dataset: str, seed: int) -> Task:
+    """Return the task of one trunk. Behind a frozen one, the seed draws which rows train and which validate."""
+    found, digest = _read(find(dataset, seed))
+    if dataset not in FROZEN:
+        return _task(SOURCES[dataset], [found], digest)
+    parts = Parts(SOURCES[dataset], [found])
+    train, validation = held_out(parts.pair("train"), VALIDATION, seed)
+    network = linear_layer(train, validation, SOURCES[dataset].known, seed)
+    return Task(train, validation, parts.pair("test"), parts.unknown(), network, digest=digest)
 
 
-def ensemble() -> Task:
+def ensemble(dataset: str) -> Task:
     """Return the task of all trunks, with their features side by side."""
-    found, digests = zip(*map(_read, range(SEEDS)), strict=True)
-    return _task(list(found), sha256("".join(digests).encode()).hexdigest())
+    found, digests = zip(*(_read(find(dataset, seed)) for seed in range(SEEDS)), strict=True)
+    return _task(SOURCES[dataset], list(found), sha256("".join(digests).encode()).hexdigest())
 
 
-def _task(trunks: list[dict[str, Any]], digest: str) -> Task:
-    def x(part: str) -> Tensor:
-        return torch.from_numpy(np.concatenate([found[f"x {part}"] for found in trunks], 1).astype(np.float32))
+def _task(source: Source, trunks: list[Found], digest: str) -> Task:
+    parts = Parts(source, trunks)
+    layers = tuple(_layer(found["weight"][: source.known], found["bias"][: source.known]) for found in trunks)
+    shifted = {name[2:]: parts.pair(name[2:]) for name in trunks[0] if name.startswith("x severity") and source.unknown}
+    return Task(
+        parts.pair("train"),
+        parts.pair("validation"),
+        parts.pair("test"),
+        parts.unknown(),
+        layers[0],
+        layers if len(layers) > 1 else (),
+        digest,
+        shifted,
+    )
 
-    def pair(part: str) -> Pair:
-        return x(part), torch.from_numpy(trunks[0][f"y {part}"].astype(np.int64))
 
-    layers = tuple(_layer(found["weight"], found["bias"]) for found in trunks)
-    unknown = {label: x(name) for name, label in UNKNOWN.items()}
-    members = layers if len(layers) > 1 else ()
-    return Task(pair("train"), pair("validation"), pair("test"), unknown, layers[0], members, digest)
+@dataclass(frozen=True)
+class Parts:
+    """The parts of files, with the features of several trunks side by side.
+
+    Args:
+        source: which images are known.
+        trunks: the arrays of each trunk.
+    """
+
+    source: Source
+    trunks: list[Found]
+
+    def x(self, part: str) -> Tensor:
+        return torch.from_numpy(np.concatenate([found[f"x {part}"] for found in self.trunks], 1).astype(np.float32))
+
+    def y(self, part: str) -> Tensor:
+        return torch.from_numpy(self.trunks[0][f"y {part}"].astype(np.int64))
+
+    def pair(self, part: str) -> Pair:
+        """Return features and classes of the known images of a part."""
+        y = self.y(part)
+        known = y < self.source.known
+        return self.x(part)[known], y[known]
+
+    def unknown(self) -> dict[str, Tensor]:
+        if self.source.unknown:
+            return {label: self.x(name) for name, label in self.source.unknown.items()}
+        return {LEFT_OUT: self.x("test")[self.y("test") >= self.source.known]}
 
 
 def _layer(weight: Any, bias: Any) -> nn.Linear:
@@ -85,9 +156,8 @@ def _layer(weight: Any, bias: Any) -> nn.Linear:
     return layer.eval().requires_grad_(False)
 
 
-def _read(seed: int) -> tuple[dict[str, Any], str]:
-    """Return the arrays of a trunk and the SHA-256 of their file."""
-    path = find(seed)
+def _read(path: Path) -> tuple[Found, str]:
+    """Return the arrays of a file and its SHA-256."""
     content = path.read_bytes()
     try:
         with np.load(BytesIO(content)) as arrays:

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from stationary.lab.experiments.arena import report_tables
-from stationary.lab.experiments.arena.config import TITLE, Config
-from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, PROTOCOL
+from stationary.lab.experiments.arena import ranks, report_tables
+from stationary.lab.experiments.arena.config import SHIFT, TITLE, Config
+from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
-from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
@@ -61,6 +59,16 @@ def unknowns(methods: Methods) -> list[str]:
     return [name.removeprefix("AUROC: ") for name in names if name.startswith("AUROC: ")]
 
 
+def has_probabilities(method: str) -> bool:
+    """Whether the probabilities are the method's own, or it is the one that stands for the network itself."""
+    return PROTOCOL[method].probabilities == "own" or method == NETWORK_METHOD
+
+
+def whose(method: str) -> str:
+    """Say whose probabilities they are."""
+    return "the network itself" if method == NETWORK_METHOD else PROTOCOL[method].label
+
+
 def better(methods: Methods, unknown: str) -> list[str]:
     """Return the peers whose AUROC is higher than ours by more than a paired standard error, the highest first."""
     found = {}
@@ -79,10 +87,10 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         paper="The paper compares with other priors and with Gaussian process hybrids, not with other detectors.",
         ours="\n\n".join(
             [_in_words(*place, methods) for place, methods in found.items()]
-            + ["On tables, better than infinite width beyond chance are:"] * bool(on_tables)
+            + ["On tables:"] * bool(on_tables)
             + on_tables
         ),
-        figures={"arena": _ranks(found)} if found else {},
+        figures={"arena": ranks.figure(found)} if found else {},
         captions={
             "arena": "Rank of each method by AUROC, 1 is the best, on each kind of unknown inputs; ours in orange."
         },
@@ -115,17 +123,39 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
         caption += "ours minus it is the AUROC of infinite width minus the row's, with its paired standard error."
         yield Table(caption, ("method", *UNKNOWN, "ours minus it", "seeds"), tuple(rows))
     order = sorted(methods, key=lambda method: over_seeds(methods[method], "NLPD").mean)
-    own = [method for method in order if PROTOCOL[method].probabilities == "own"]
-    network = [method for method in order if method not in own][:1]  # all detectors have the network's probabilities
     known: list[tuple[Cell, ...]] = [
-        (
-            "the network itself" if method in network else PROTOCOL[method].label,
-            *(over_seeds(methods[method], metric) for metric in KNOWN),
-        )
+        (whose(method), *(over_seeds(methods[method], metric) for metric in KNOWN), len(methods[method]))
         for method in order
-        if method in own or method in network
+        if has_probabilities(method)
     ]
-    yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN), tuple(known))
+    yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN, "seeds"), tuple(known))
+    yield from shift_tables(dataset, methods)
+
+
+def shift_tables(dataset: str, methods: Methods) -> Iterator[Table]:
+    """Make a table of the corrupted inputs for each metric, with a column for each severity, where there are any."""
+    for metric, sign in KNOWN.items():
+        found = {
+            method: {name: over_seeds(values, name) for name in next(iter(values.values())) if _shifted(name, metric)}
+            for method, values in methods.items()
+        }
+        found = {method: numbers for method, numbers in found.items() if numbers}
+        if not found:
+            continue
+        severities = list(next(iter(found.values())))
+        mean = {method: float(np.mean([of[name].mean for name in severities])) for method, of in found.items()}
+        rows: list[tuple[Cell, ...]] = [
+            (whose(method), *(found[method][name] for name in severities), Measured(mean[method]))
+            for method in sorted(mean, key=lambda method: -sign * mean[method])
+        ]
+        columns = ("method", *(name.removeprefix(f"{metric}: ") for name in severities), "mean")
+        yield Table(f"{SHIFT}, {dataset}: {metric} of 15 corruptions.", columns, tuple(rows))
+
+
+def _shifted(name: str, metric: str = "") -> bool:
+    """Whether a number is of corrupted inputs, and of the metric if one is given."""
+    kind, _, place = name.partition(": ")
+    return place.startswith("severity") and metric in ("", kind)
 
 
 def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, Any]]:
@@ -133,7 +163,12 @@ def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, An
     for method, values in methods.items():
         for name in next(iter(values.values())):
             metric, _, unknown = name.partition(": ")
-            place = {"event": event, "data": dataset, "unknown": unknown or None, "method": method}
+            place = {
+                "event": SHIFT if _shifted(name) else event,
+                "data": dataset,
+                "unknown": unknown or None,
+                "method": method,
+            }
             found = over_seeds(values, name)
             yield place | {"metric": metric, "mean": found.mean, "std": found.std, "n": len(values)}
             if metric == "AUROC" and (differences := paired(methods, method, name)):
@@ -157,19 +192,3 @@ def _in_words(event: str, dataset: str, methods: Methods) -> str:
     if left_out := [entry.label for method, entry in PROTOCOL.items() if method not in methods]:
         parts.append(f"Left out, since there are no results of them: {', '.join(left_out)}.")
     return " ".join(parts)
-
-
-def _ranks(found: dict[tuple[str, str], Methods]) -> Figure:
-    """Draw the rank of each method by AUROC, a column for each kind of unknown inputs."""
-    panels = [(dataset, unknown, methods) for (_, dataset), methods in found.items() for unknown in unknowns(methods)]
-    figure, axes = plots.panels(1, len(panels), width=3.2 * len(panels), height=5)
-    for ax, (dataset, unknown, methods) in zip(np.ravel(axes), panels, strict=True):
-        values = {method: over_seeds(numbers, f"AUROC: {unknown}").mean for method, numbers in methods.items()}
-        order = sorted(values, key=lambda method: values[method])
-        colors = [plots.COLORS[1 if PROTOCOL[method].ours else 0] for method in order]
-        ax.barh(range(len(order)), [values[method] for method in order], color=colors)
-        labels = [f"{len(order) - place} {PROTOCOL[method].label}" for place, method in enumerate(order)]
-        ax.set_yticks(range(len(order)), labels, fontsize="x-small")
-        ax.set(xlim=(min(0.5, *values.values()), 1), xlabel="AUROC")
-        ax.set_title(f"{dataset}: {unknown}", fontsize="small")
-    return figure

@@ -13,7 +13,7 @@ from stationary.lab.experiments.arena import images, questions, tables, values
 from stationary.lab.experiments.arena.config import SEEDS, Config, one_ensemble
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.classifiers import linear_layer
-from stationary.lab.experiments.arena.protocol import PROTOCOL, Entry
+from stationary.lab.experiments.arena.protocol import NETWORK_METHOD, PROTOCOL, Entry
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT, VALUES, VALUES_EVENT
 from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.experiments.paper import look_up
@@ -30,8 +30,6 @@ def missing(configs: Sequence[Config]) -> str | None:
             f"{', '.join(absent)} are not installed; make arena sets up an environment that has them, or "
             f"pip install 'stationary[arena]'; without them there are --method '{names}'"
         )
-    of_images = [config for config in configs if config.dataset == "fashion-mnist"]
-    seeds = {seed for config in of_images for seed in _seeds(config)}
     if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
         return problem
     if any(config.event == VALUES_EVENT and config.dataset in VALUES for config in configs) and (
@@ -40,7 +38,8 @@ def missing(configs: Sequence[Config]) -> str | None:
         return problem
     if problem := tables.missing([config.dataset for config in configs if config.event == TABLES_EVENT]):
         return problem
-    return images.missing(sorted(seeds))
+    of_images = (config for config in configs if config.dataset in images.SOURCES)
+    return images.missing((config.dataset, seed) for config in of_images for seed in _seeds(config))
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:
@@ -59,15 +58,19 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         rows = len(task.test[0]) + sum(map(len, task.unknown.values()))
         seconds = {"seconds fit": between - start, "seconds a row": (time.perf_counter() - between) / rows}
         chosen = {f"chosen {name}": value for name, value in fitted.chosen.items()}
-        found.append(judged(known, task.test[1], unknown) | chosen | seconds)
+        numbers = judged(known, task.test[1], unknown)
+        if PROTOCOL[config.method].probabilities == "own" or config.method == NETWORK_METHOD:
+            for name, (x, y) in task.shifted.items():
+                of_shifted = on_known(fitted(x), y)
+                numbers |= {f"{metric}: {name}": value for metric, value in of_shifted.items()}
+        found.append(numbers | chosen | seconds)
     arrays = {name: np.array([one[name] for one in found]) for name in found[0]}
     return arrays | {"features": np.array([_task(config, seed).digest for seed in config.seeds])}
 
 
 def judged(known: Judged, y: torch.Tensor, unknown: dict[str, Judged]) -> dict[str, float]:
     """Return the metrics by name; those of unknown inputs are named "metric: unknown"."""
-    pred = Categorical.from_members([Members(known.probs.log()[None])], 1)
-    numbers = {"accuracy": metrics.accuracy(pred, y), "NLPD": metrics.nlpd(pred, y), "ECE": metrics.ece(pred, y)}
+    numbers = on_known(known, y)
     for name, other in unknown.items():
         scores = known.scores, other.scores
         numbers[f"AUROC: {name}"] = metrics.auroc(*scores)
@@ -80,6 +83,12 @@ def _entry(config: Config) -> Entry:
     return OF_EVENT.get(config.event, PROTOCOL)[config.method]
 
 
+def on_known(known: Judged, y: torch.Tensor) -> dict[str, float]:
+    """Return the metrics of the probabilities by name."""
+    pred = Categorical.from_members([Members(known.probs.log()[None])], 1)
+    return {"accuracy": metrics.accuracy(pred, y), "NLPD": metrics.nlpd(pred, y), "ECE": metrics.ece(pred, y)}
+
+
 def _seeds(config: Config) -> Sequence[int]:
     """Return the seeds of the trunks that a configuration needs."""
     return range(SEEDS) if one_ensemble(config.dataset, config.method) else config.seeds
@@ -88,8 +97,9 @@ def _seeds(config: Config) -> Sequence[int]:
 def _task(config: Config, seed: int) -> Task:
     if config.dataset == "clinc150":
         return questions.task(seed)
-    if config.dataset == "fashion-mnist":
-        return images.ensemble() if one_ensemble(config.dataset, config.method) else images.task(seed)
+    if config.dataset in images.SOURCES:
+        of_all = one_ensemble(config.dataset, config.method)
+        return images.ensemble(config.dataset) if of_all else images.task(config.dataset, seed)
     return generated(seed)
 
 

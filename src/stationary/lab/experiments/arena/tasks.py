@@ -1,6 +1,6 @@
 """What a method gets of an event: features of known inputs, and the last layer of a network on them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ class Task:
         members: the last layers of several trunks, whose features then stand side by side in all of the above; empty
             where the features are of one trunk.
         digest: SHA-256 of what the features were computed from or read from.
+        shifted: features and classes of known inputs that are corrupted, by how much; for judging only.
     """
 
     train: Pair
@@ -30,6 +31,7 @@ class Task:
     network: nn.Linear
     members: tuple[nn.Linear, ...] = ()
     digest: str = ""
+    shifted: dict[str, Pair] = field(default_factory=dict)
 
     @property
     def n_features(self) -> int:

@@ -1,31 +1,35 @@
-"""The trunks of the events with images: a ResNet-20 for each seed, and the features that it gives of all images.
+"""The trunks of the events with images: a ResNet for each seed, and the features that it gives of all images.
 
-``python -m stationary.lab.experiments.arena.trunks --data DIR --out DIR`` trains them, on a GPU if there is one, and
-writes a file of features for each seed. Only the features are kept, in float16, with the
-weights of the last layer: every head and detector of the arena starts from these.
+``python -m stationary.lab.experiments.arena.trunks --dataset cifar10 --data DIR --out DIR`` trains them, on a GPU if
+there is one, and writes a file of features for each seed. Only the features are kept, in float16, with the weights of
+the last layer: every head and detector of the arena starts from these.
 """
 
 import argparse
 import json
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from stationary._files import write_atomically
 from stationary.inference import Point, fit
-from stationary.lab.data import grey_images
+from stationary.lab.data import cifar10, corrupted, grey_images
 from stationary.lab.data.augment import AugmentedBatches, augmented, is_held_out
-from stationary.lab.models.resnet import ResNet20
+from stationary.lab.models.resnet import ResNet
 from stationary.lab.runs.provenance import environment
 from stationary.training import Training
 
 PIECE = 2_000  # number of images whose features are computed at once
-SHIFT = 2  # largest shift of an image, in pixels
+UNKNOWN = 5_000  # number of images of each kind that are unknown beside CIFAR-10
+KEPT = 2_000  # of CIFAR-10, number of training images of a class that heads are fitted to, the first ones
 Parts = dict[str, tuple[Tensor, Tensor | None]]  # images and their classes; unknown images have none
 
 
@@ -34,10 +38,13 @@ class Recipe:
     """The training of a trunk: SGD with Nesterov momentum and one cycle of the learning rate.
 
     Args:
-        epochs: number of passes over the training images, shifted by up to 2 pixels and perhaps mirrored in each pass.
+        epochs: number of passes over the training images, shifted and perhaps mirrored in each pass.
         batch_size: number of images in a batch; a smaller last batch is left out.
         learning_rate: the highest learning rate of the cycle.
         weight_decay: weight decay of SGD, which is part of the gradient.
+        shift: largest shift of an image, in pixels.
+        widths: number of channels of each stage of the network.
+        blocks: number of blocks of each stage.
         seed: seed of the initial weights, the order of the images, their shifts and their mirroring.
     """
 
@@ -45,11 +52,17 @@ class Recipe:
     batch_size: int = 256
     learning_rate: float = 0.2
     weight_decay: float = 5e-4
+    shift: int = 2
+    widths: tuple[int, ...] = (16, 32, 64)
+    blocks: int = 3
     seed: int = 0
 
 
-def _shown(images: Tensor, generator: torch.Generator) -> Tensor:
-    return prepared(augmented(images, generator, SHIFT))
+RESNET18 = Recipe(20, 512, 0.4, shift=4, widths=(64, 128, 256, 512), blocks=2)
+
+
+def _shown(images: Tensor, generator: torch.Generator, shift: int) -> Tensor:
+    return prepared(augmented(images, generator, shift))
 
 
 def prepared(images: Tensor) -> Tensor:
@@ -74,7 +87,61 @@ def fashion_mnist(data_dir: str | Path | None = None) -> Parts:
     }
 
 
-def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet20:
+def ten_classes(data_dir: str | Path | None = None, n_classes: int = 10) -> Parts:
+    """Return CIFAR-10 by part: "train" has the images of the first classes, without the last tenth of each.
+
+    Unknown images are grey ones with a black border, and noise. The test images are there of all classes, and where
+    all are known also corrupted ones.
+    """
+    found = cifar10.load(data_dir)
+    x, y = found.x_train, found.y_train
+    known, held = y < n_classes, is_held_out(y)
+    generator = torch.Generator().manual_seed(0)
+    parts: Parts = {
+        "train": (x[known & ~held], y[known & ~held]),
+        "validation": (x[known & held], y[known & held]),
+        "test": (found.x_test, found.y_test),
+    }
+    if n_classes < len(cifar10.CLASSES):
+        return parts
+    for name in ("mnist", "notmnist"):
+        grey = grey_images.load(name, "test", data_dir).x[:UNKNOWN]
+        parts[name] = (F.pad(grey, (2,) * 4).expand(-1, 3, -1, -1), None)
+    parts["noise"] = (torch.randint(0, 256, (UNKNOWN, 3, 32, 32), generator=generator).to(torch.uint8), None)
+    return parts | {name: (part.x, part.y) for name, part in corrupted.load(data_dir).items()}
+
+
+def kept(parts: Parts) -> Parts:
+    """Leave only the first training images of each class."""
+    x, y = parts["train"]
+    assert y is not None
+    rows = torch.cat([(y == label).nonzero()[:KEPT, 0] for label in y.unique()]).sort().values
+    return parts | {"train": (x[rows], y[rows])}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Images and how trunks are trained on them.
+
+    Args:
+        load: function from a folder to the images by part.
+        recipe: the recipe.
+        kept: function from the parts to those whose features are kept.
+    """
+
+    load: Callable[[str | Path | None], Parts]
+    recipe: Recipe
+    kept: Callable[[Parts], Parts] = lambda parts: parts
+
+
+EVENTS = {
+    "fashion-mnist": Event(fashion_mnist, Recipe()),
+    "cifar10": Event(ten_classes, RESNET18, kept),
+    "cifar10-strict": Event(partial(ten_classes, n_classes=len(cifar10.KNOWN)), RESNET18, kept),
+}
+
+
+def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet:
     """Train a trunk on the part "train"; it is always the network of the last epoch."""
     x, y = parts["train"]
     assert y is not None
@@ -90,21 +157,26 @@ def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet20:
         precision=precision,
         seed=recipe.seed,
     )
-    n_classes = int(y.max()) + 1
-    build = lambda: ResNet20(n_classes).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # noqa: E731
-    network = fit(Point(), build, AugmentedBatches(x.to(device), y.to(device), recipe, _shown), training).networks[0]
-    assert isinstance(network, ResNet20)
+    n_classes, channels = int(y.max()) + 1, x.shape[1]
+
+    def build() -> ResNet:
+        network = ResNet(n_classes, channels, recipe.widths, recipe.blocks)
+        return network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    batches = AugmentedBatches(x.to(device), y.to(device), recipe, partial(_shown, shift=recipe.shift))
+    network = fit(Point(), build, batches, training).networks[0]
+    assert isinstance(network, ResNet)
     return network.eval()
 
 
 @torch.inference_mode()
-def features(network: ResNet20, images: Tensor, device: str) -> np.ndarray[Any, Any]:
+def features(network: ResNet, images: Tensor, device: str) -> np.ndarray[Any, Any]:
     """Return the features (n, d) of images in float16."""
     found = [network.features(prepared(some.to(device))).half().cpu() for some in images.split(PIECE)]
     return torch.cat(found).numpy()
 
 
-def arrays(network: ResNet20, parts: Parts, device: str) -> dict[str, np.ndarray[Any, Any]]:
+def arrays(network: ResNet, parts: Parts, device: str) -> dict[str, np.ndarray[Any, Any]]:
     """Return the features and classes of all parts, and the weights of the last layer, by name."""
     found: dict[str, np.ndarray[Any, Any]] = {
         "weight": network.head.weight.detach().float().cpu().numpy(),
@@ -117,15 +189,24 @@ def arrays(network: ResNet20, parts: Parts, device: str) -> dict[str, np.ndarray
     return found
 
 
-def write(folder: Path, parts: Parts, recipes: list[Recipe], device: str) -> list[Path]:
+def write(
+    folder: Path, parts: Parts, recipes: list[Recipe], device: str, kept: Callable[[Parts], Parts] = lambda parts: parts
+) -> list[Path]:
     """Train a trunk for each recipe, and write a file for each as soon as it is trained; return their paths.
 
     The array "about" of a file is a text in JSON: the recipe, where it was trained, and the seconds that took.
+
+    Args:
+        folder: the folder for the files.
+        parts: images by part.
+        recipes: the recipes; each has its own seed.
+        device: "cpu" or "cuda"; on "cuda" the layers compute in bfloat16.
+        kept: function from the parts to those whose features are written.
     """
     paths = []
     for recipe in recipes:
         start = time.perf_counter()
-        found = arrays(trained(parts, recipe, device), parts, device)
+        found = arrays(trained(parts, recipe, device), kept(parts), device)
         seconds = round(time.perf_counter() - start, 1)
         about = {"recipe": asdict(recipe), "environment": environment(device) | {"wall_s": seconds}}
         found["about"] = np.array(json.dumps(about))
@@ -140,18 +221,20 @@ def file_name(seed: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the trunks of the arena's images and write their features.")
+    parser.add_argument("--dataset", choices=EVENTS, default="fashion-mnist", help="the images")
     parser.add_argument("--data", type=Path, help="the folder of the images")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the features")
     parser.add_argument("--seeds", type=int, default=5, help="number of trunks")
     parser.add_argument("--first", type=int, default=0, help="seed of the first trunk; the next has the next number")
-    parser.add_argument("--epochs", type=int, default=Recipe.epochs, help="passes over the training images")
+    parser.add_argument("--epochs", type=int, help="passes over the training images, if other than the recipe's")
     parser.add_argument("--rows", type=int, help="take only so many images of each part, to try it out")
     options = parser.parse_args()
-    parts = fashion_mnist(options.data)
+    event = EVENTS[options.dataset]
+    parts, recipe = event.load(options.data), replace(event.recipe, epochs=options.epochs or event.recipe.epochs)
     if options.rows:
         parts = {name: (x[: options.rows], y if y is None else y[: options.rows]) for name, (x, y) in parts.items()}
-    recipes = [Recipe(epochs=options.epochs, seed=seed) for seed in range(options.first, options.first + options.seeds)]
-    write(options.out, parts, recipes, "cuda" if torch.cuda.is_available() else "cpu")
+    recipes = [replace(recipe, seed=seed) for seed in range(options.first, options.first + options.seeds)]
+    write(options.out, parts, recipes, "cuda" if torch.cuda.is_available() else "cpu", event.kept)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""The methods' ranks by AUROC, on every kind of unknown inputs at one look."""
+
+from typing import TypeAlias
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stationary.lab.experiments.arena.protocol import PROTOCOL
+from stationary.lab.report import figures as plots
+from stationary.lab.report.content import Cell, Table
+
+AUROC = "AUROC: "
+Place: TypeAlias = tuple[str, str]  # a data set and its unknown inputs
+Found: TypeAlias = dict[tuple[str, str], dict[str, dict[int, dict[str, float]]]]  # as ``report.by_dataset`` gives it
+
+
+def ranks(found: Found) -> dict[Place, dict[str, int]]:
+    """Return the rank of each method, 1 is the highest mean AUROC, by data set and kind of unknown inputs."""
+    places = {}
+    for (_, dataset), methods in found.items():
+        names = {name for values in methods.values() for numbers in values.values() for name in numbers}
+        for name in sorted(name for name in names if name.startswith(AUROC)):
+            means = {method: np.mean([of[name] for of in values.values()]) for method, values in methods.items()}
+            order = sorted(means, key=lambda method: -means[method])
+            places[dataset, name.removeprefix(AUROC)] = {method: rank for rank, method in enumerate(order, 1)}
+    return places
+
+
+def ordered(places: dict[Place, dict[str, int]]) -> dict[str, float]:
+    """Return the mean rank of each method over the places where it has run, the lowest first."""
+    methods = {method: [of[method] for of in places.values() if method in of] for method in PROTOCOL}
+    means = {method: float(np.mean(numbers)) for method, numbers in methods.items() if numbers}
+    return dict(sorted(means.items(), key=lambda item: item[1]))
+
+
+def table(found: Found) -> Table:
+    """Make a table with a row for each method, by its mean rank."""
+    places = ranks(found)
+    rows: list[tuple[Cell, ...]] = [
+        (PROTOCOL[method].label, f"{mean:.1f}", *(of.get(method) for of in places.values()))
+        for method, mean in ordered(places).items()
+    ]
+    columns = ("method", "mean rank", *(f"{dataset}: {unknown}" for dataset, unknown in places))
+    return Table("Rank by AUROC, 1 is the best.", columns, tuple(rows))
+
+
+def figure(found: Found) -> Figure:
+    """Draw the ranks as a map, a row for each method and a column for each kind of unknown inputs; ours in orange."""
+    places = ranks(found)
+    methods = list(ordered(places))
+    of_all = [[of.get(method, np.nan) for of in places.values()] for method in methods]
+    drawn, ax = plots.panels(1, 1, width=2.5 + 0.55 * len(places), height=1.8 + 0.24 * len(methods))
+    ax.imshow(np.array(of_all, dtype=float), cmap="Blues_r", aspect="auto", vmin=-len(methods) / 3, vmax=len(methods))
+    for y, ranked in enumerate(of_all):
+        for x, rank in enumerate(ranked):
+            if not np.isnan(rank):
+                ax.text(x, y, f"{rank:d}", ha="center", va="center", fontsize="small")
+    ax.set_yticks(range(len(methods)), [PROTOCOL[method].label for method in methods], fontsize="small")
+    for label, method in zip(ax.get_yticklabels(), methods, strict=True):
+        label.set_color(plots.COLORS[4] if PROTOCOL[method].ours else "black")
+    names = [f"{dataset}: {unknown}" for dataset, unknown in places]
+    ax.set_xticks(range(len(names)), names, rotation=45, ha="left", fontsize="small")
+    ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    return drawn
