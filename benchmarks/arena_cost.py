@@ -29,7 +29,7 @@ from torch import nn
 
 from stationary.lab.experiments.arena import tables, values
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT, VALUES_EVENT
-from stationary.lab.models.resnet import ResNet20
+from stationary.lab.models.resnet import ResNet
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.lab.torchvision_operators import declare
@@ -135,7 +135,7 @@ def measured(event: str, name: str) -> dict[str, float]:
 
 def trunk_pass() -> float:
     """Return the seconds of the processor that a pass of one image through a ResNet-20 takes; the median of 5."""
-    network, images = ResNet20(10).eval(), torch.randn(500, 1, 28, 28)
+    network, images = ResNet(10).eval(), torch.randn(500, 1, 28, 28)
     seconds = []
     for _ in range(5):
         start = time.process_time()

@@ -122,7 +122,7 @@ def over_tables(found: Found, name: str) -> dict[str, Compared]:
 def higher(found: Found, method: str, name: str) -> tuple[int, int]:
     """Return on how many tables a method has the higher number than infinite width, and of how many."""
     each = [differences(methods, method, name) for methods in found.values() if method in methods]
-    return sum(np.mean(values) > 0 for values in each if values), sum(bool(values) for values in each)
+    return sum(bool(np.mean(values) > 0) for values in each if values), sum(bool(values) for values in each)
 
 
 def label(event: str, method: str) -> str:
