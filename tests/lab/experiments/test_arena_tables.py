@@ -16,11 +16,9 @@ from stationary.lab.experiments.arena.methods.regressors import REGRESSORS, with
 from stationary.lab.experiments.arena.methods.tabular import CLASSIFIERS
 from stationary.lab.experiments.arena.protocol import SCORES
 from stationary.lab.experiments.arena.protocol_tables import (
-    FEW_SPLITS,
     MOST,
     MUTUAL_INFORMATION,
     OF_EVENT,
-    SEEDS,
     SPLITS,
     TABLES_EVENT,
     TESTED_CLASSES,
@@ -200,8 +198,8 @@ def test_unknown_methods_are_refused():
 
 def test_configurations_are_those_of_the_protocol():
     grid = config.configs("paper")
-    assert len([one for one in grid if one.event == VALUES_EVENT]) == (5 * SPLITS + 4 * FEW_SPLITS) * len(VALUES)
-    assert len([one for one in grid if one.event == TABLES_EVENT]) == 4 * SEEDS * len(TABLE)
+    assert len([one for one in grid if one.event == VALUES_EVENT]) == 9 * SPLITS * len(VALUES)
+    assert len([one for one in grid if one.event == TABLES_EVENT]) == 4 * SPLITS * len(TABLE)
 
 
 def test_holm_is_the_definition():

@@ -71,15 +71,8 @@ def configs(scale: str = "paper") -> list[Config]:
         Config(event, dataset, method, (seed,))
         for event, dataset, methods in _on_tables(tables.VALUES, tables.TABLES)
         for method in methods
-        for seed in range(_on_table(dataset) if scale == "paper" else 1)
+        for seed in range(tables.SPLITS if scale == "paper" else 1)
     ]
-
-
-def _on_table(dataset: str) -> int:
-    """Return the number of splits of a table of values, or of seeds of a table of classes."""
-    if dataset in tables.TABLES:
-        return tables.SEEDS
-    return tables.FEW_SPLITS if dataset in tables.LARGE else tables.SPLITS
 
 
 def _on_tables(values: tuple[str, ...], classes: tuple[str, ...]) -> list[tuple[str, str, dict[str, Entry]]]:

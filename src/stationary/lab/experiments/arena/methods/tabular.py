@@ -37,7 +37,7 @@ def probabilities(model: Any, x: Tensor, n_classes: int) -> Tensor:
 
 
 def quietly(model: Any, x: Tensor, y: Tensor) -> Any:
-    """Fit without warnings; early stopping holds rows of each class out, and so leaves out the only row of its class."""
+    """Fit without warnings, and where early stopping holds out rows of each class without the only row of a class."""
     last = model[-1] if hasattr(model, "steps") else model
     if getattr(last, "early_stopping", None) is True and not isinstance(last, StationaryClassifier):
         several = y.bincount()[y] > 1
