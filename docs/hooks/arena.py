@@ -188,7 +188,8 @@ def page_of_tables(root: Path) -> str:
         "\n".join(f"| {' | '.join(row)} |" for row in (heading, (":--",) * len(heading), *rows))
         for heading, rows in (protocol_tables.rows_of_values(), protocol_tables.rows_of_classes())
     ]
-    cost = json.loads((root / "results" / "benchmarks" / "arena_cost.json").read_bytes())
+    path = root / "results" / "benchmarks" / "arena_cost.json"
+    cost = json.loads(path.read_bytes()) if path.exists() else {}
     return template.render(
         protocol=protocol_tables,
         grids=grids,
@@ -198,7 +199,7 @@ def page_of_tables(root: Path) -> str:
         values=tables(report_tables.tables_of_values(values)),
         classes=tables(report_tables.tables_of_classes(classes)),
         not_run=report_tables.not_run(values, classes),
-        cost=tables(report_tables.tables_of_cost(cost)),
+        cost=tables(report_tables.tables_of_cost(cost)) if cost else [],
         cost_about=cost,
         origins=origins(folder, tables=True),
     )

@@ -4,7 +4,7 @@ On one table differences are paired by split or seed and judged by Student's t, 
 and judged by Wilcoxon's signed ranks; two-sided at 5 %, after Holm's correction over all other methods.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,10 +173,15 @@ def tables_of_values(found: Found) -> Iterator[Table]:
             cells = [_cell(methods, method, name, marks[dataset]) for dataset, methods in found.items()]
             rows.append((REGRESSORS[method].label, *cells))
         caption = f"Log-likelihood of a test row, {kind} splits: tested are {tested}. Targets are in units of the "
-        caption += f"standard deviation of the training targets, means are over splits; {MARKS}."
+        caption += f"standard deviation of the training targets.{_legend(marks.values())}"
         yield Table(caption, ("method", *found), tuple(rows))
     for kind in KINDS:
         yield _over_datasets(found, kind)
+
+
+def _legend(marks: Iterable[dict[str, Compared]]) -> str:
+    """Say what the marks of a table mean, where it has any."""
+    return f" {MARKS}." if any(of.mark for some in marks for of in some.values()) else ""
 
 
 def _present(entries: dict[str, Entry], found: Found) -> list[str]:
@@ -256,7 +261,8 @@ def tables_of_classes(found: Found) -> Iterator[Table]:
         for method in order:
             cells = (_cell(methods, method, name, marks[name], 3) for name, _ in columns.values())
             rows.append((CLASSIFIERS[method].label, *cells, len(methods[method]["NLPD"])))
-        caption = f"{dataset}: known rows, unknown rows, and the mean of the largest probability near and far. {MARKS}."
+        caption = f"{dataset}: known rows, unknown rows, and the mean of the largest probability near and far."
+        caption += _legend(marks.values())
         yield Table(caption, ("method", *columns, "seeds"), tuple(rows))
 
 
@@ -324,23 +330,23 @@ def losses_of_classes(found: Found) -> list[str]:
         for name, better in {"NLPD": -1, "ECE": -1, **{f"AUROC: {u}": 1 for u in UNKNOWN}}.items():
             means = {m: value for m in methods if (value := mean(methods, m, name)) is not None}
             best = max(means, key=lambda m: better * means[m], default=INFINITE_WIDTH)
-            if best != INFINITE_WIDTH:
+            if best != INFINITE_WIDTH and f"{means[best]:.3f}" != f"{means[INFINITE_WIDTH]:.3f}":
                 text = f"{name.replace('AUROC: ', 'AUROC, ')} {CLASSIFIERS[best].label} {means[best]:.3f}"
                 parts.append(f"{text} (ours {means[INFINITE_WIDTH]:.3f})")
         lines.append(f"{dataset}: {'; '.join(parts) or 'nothing'}.")
     return lines
 
 
-def target(found: Found) -> list[tuple[str, str]]:
-    """Say for each kind of split which peer is better beyond chance on the most tables that have several splits."""
-    lines = []
+def target(found: Found) -> str:
+    """Say which peer is better beyond chance on the most tables that have several splits, for each kind of split."""
+    parts = []
     for kind in KINDS:
         ahead = better_peers(found, kind)
         judged = sum(len(of.get(INFINITE_WIDTH, {}).get(f"{LL}: {kind}", {})) > 1 for of in found.values())
         most = max(ahead, key=lambda peer: len(ahead[peer]))
         who = f"{REGRESSORS[most].label} on {len(ahead[most])}" if ahead[most] else "nobody on any"
-        lines.append((kind, f"{who} of the {judged} tables with several splits"))
-    return lines
+        parts += [f"on {kind} splits {who} of {judged} tables"] * bool(judged)
+    return f"Most often better is, {', '.join(parts)}." if parts else "With one split of each kind that is not decided."
 
 
 def not_run(values: Found, classes: Found) -> list[str]:
