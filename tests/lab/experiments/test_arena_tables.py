@@ -160,7 +160,7 @@ def test_unknown_rows_were_not_trained_on(fits):
 
 
 def test_tables_are_cut_and_columns_and_classes_go_by_the_seed(monkeypatch):
-    n = 3 * MOST
+    n = 6 * TESTED_CLASSES
     table = replace(tables.generated(n), numeric=torch.tensor([False, True, False, True]))
     monkeypatch.setattr(tables, "_table", lambda name: table)
     factor, region, _ = tables.tasks("any", 1)
