@@ -1,7 +1,7 @@
-"""Writes docs/arena.md and results/arena/summary.csv from the runs in results/arena.
+"""Writes docs/arena.md, docs/arena_tables.md and results/arena/summary.csv from the runs in results/arena.
 
 ``mkdocs build`` calls it, or alone: python docs/hooks/arena.py, which also draws docs/images/arena.png. The words are
-in arena.md.jinja, all numbers come from here.
+in arena.md.jinja and arena_tables.md.jinja, all numbers come from here.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from stationary.lab.experiments.arena import protocol, ranks, report
+from stationary.lab.experiments.arena import protocol, protocol_tables, ranks, report, report_tables
 from stationary.lab.experiments.arena.config import EVENTS, Config
 from stationary.lab.report.content import Section, Table
 from stationary.lab.report.render import render_csv, render_markdown
@@ -21,23 +21,32 @@ ROOT = Path(__file__).parents[2]
 Results = list[tuple[Config, dict[str, Any]]]
 
 
-def stored(folder: Path) -> list[dict[str, Any]]:
-    """The files of results, in the order of the events and of the protocol; files without numbers are left out."""
+def stored(folder: Path, *, tables: bool = False) -> list[dict[str, Any]]:
+    """The files of results of the events with features, or of those with tables, by event and protocol.
+
+    Files without numbers are left out.
+    """
+    of_event = protocol_tables.OF_EVENT
     found = [json.loads(path.read_bytes()) for path in folder.glob("*.json")]
     found = [content for content in found if "numbers" in content]
-    events, methods = list(EVENTS), list(protocol.PROTOCOL)
-    place = lambda content: (events.index(content["config"]["dataset"]), methods.index(content["config"]["method"]))  # noqa: E731
+    found = [content for content in found if (content["config"]["event"] in of_event) == tables]
+    datasets = [*protocol_tables.VALUES, *protocol_tables.TABLES] if tables else list(EVENTS)
+
+    def place(content: dict[str, Any]) -> tuple[int, int]:
+        event, dataset, method = (content["config"][key] for key in ("event", "dataset", "method"))
+        return datasets.index(dataset), list(of_event.get(event, protocol.PROTOCOL)).index(method)
+
     return sorted(found, key=place)
 
 
-def results(folder: Path) -> Results:
+def results(folder: Path, *, tables: bool = False) -> Results:
     """The runs as a report takes them, all seeds of a method as one."""
     return [
         (
             Config(**content["config"] | {"seeds": tuple(content["config"]["seeds"])}),
-            {name: np.array(values) for name, values in content["numbers"].items()},
+            {name: np.array([np.nan if v is None else v for v in vs]) for name, vs in content["numbers"].items()},
         )
-        for content in stored(folder)
+        for content in stored(folder, tables=tables)
     ]
 
 
@@ -128,10 +137,10 @@ def left_out(root: Path) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def origins(folder: Path) -> str:
+def origins(folder: Path, *, tables: bool = False) -> str:
     """The machines, commits and versions of the runs, each once."""
     seen: dict[str, int] = {}
-    for content in stored(folder):
+    for content in stored(folder, tables=tables):
         for one in content["environments"]:
             versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
             threads = f"{one['threads']} thread{'s' * (one['threads'] > 1)}"
@@ -168,12 +177,45 @@ def page(root: Path) -> str:
     )
 
 
-def write(root: Path = ROOT) -> None:
-    """Write the page and the summary, unless they are there and as the results are."""
+def page_of_tables(root: Path) -> str:
     folder = root / "results" / "arena"
+    found = results(folder, tables=True)
+    values, classes = (report_tables.found_of(found, event) for event in protocol_tables.OF_EVENT)
+    template = jinja2.Template(
+        (Path(__file__).parent / "arena_tables.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True
+    )
+    grids = [
+        "\n".join(f"| {' | '.join(row)} |" for row in (heading, (":--",) * len(heading), *rows))
+        for heading, rows in (protocol_tables.rows_of_values(), protocol_tables.rows_of_classes())
+    ]
+    path = root / "results" / "benchmarks" / "arena_cost.json"
+    cost = json.loads(path.read_bytes()) if path.exists() else {}
+    return template.render(
+        protocol=protocol_tables,
+        grids=grids,
+        losses_of_values=report_tables.losses_of_values(values),
+        losses_of_classes=report_tables.losses_of_classes(classes),
+        target=report_tables.target(values),
+        values=tables(report_tables.tables_of_values(values)),
+        classes=tables(report_tables.tables_of_classes(classes)),
+        not_run=report_tables.not_run(values, classes),
+        cost=tables(report_tables.tables_of_cost(cost)) if cost else [],
+        cost_about=cost,
+        origins=origins(folder, tables=True),
+    )
+
+
+def summary(root: Path) -> str:
+    folder = root / "results" / "arena"
+    return render_csv(report.report(results(folder) + results(folder, tables=True)))
+
+
+def write(root: Path = ROOT) -> None:
+    """Write the pages and the summary, unless they are there and as the results are."""
     written = {
         root / "docs" / "arena.md": page(root),
-        folder / "summary.csv": render_csv(report.report(results(folder))),
+        root / "docs" / "arena_tables.md": page_of_tables(root),
+        root / "results" / "arena" / "summary.csv": summary(root),
     }
     for path, text in written.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, PROTOCOL
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 
 ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- begin: python docs/hooks/evidence.py -->", "<!-- end -->"
@@ -30,11 +31,11 @@ class Cell(NamedTuple):
 
 
 def areas(root: Path = ROOT) -> dict[tuple[str, str], dict[str, Cell]]:
-    """The AUROC of every method, by data and kind of unknown inputs, both in the order of the file."""
+    """The AUROC of every head and detector, by data and kind of unknown inputs, both in the order of the file."""
     found: dict[tuple[str, str], dict[str, Cell]] = {}
     with (root / "results" / "arena" / "summary.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if row["metric"] == "AUROC":
+            if row["metric"] == "AUROC" and row["event"] not in OF_EVENT:  # those of tables have a page of their own
                 cell = Cell(float(row["mean"]), int(row["n"]))
                 found.setdefault((row["data"], row["unknown"]), {})[row["method"]] = cell
     return found

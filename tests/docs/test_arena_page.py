@@ -7,8 +7,7 @@ from pathlib import Path
 
 from stationary.lab.experiments.arena.config import Config, configs
 from stationary.lab.experiments.arena.protocol import PROTOCOL, rows
-from stationary.lab.experiments.arena.report import report
-from stationary.lab.report.render import render_csv
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, rows_of_classes, rows_of_values
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "results" / "arena"
@@ -30,12 +29,20 @@ def test_the_page_is_what_the_results_say():
     assert all(f"| {' | '.join(row)} |" in text for row in rows()), "the protocol is printed"
 
 
+def test_the_page_of_tables_is_what_the_results_say():
+    text = (ROOT / "docs" / "arena_tables.md").read_text(encoding="utf-8")
+    assert hook().page_of_tables(ROOT) == text, AGAIN
+    assert text.index("What we are not the best at") < text.index("The rules")
+    of_both = rows_of_values()[1] + rows_of_classes()[1]
+    assert all(f"| {' | '.join(row)} |" in text for row in of_both), "the protocol is printed"
+
+
 def test_the_summary_is_what_the_results_say():
-    assert render_csv(report(hook().results(STORED))) == (STORED / "summary.csv").read_text(), AGAIN
+    assert hook().summary(ROOT) == (STORED / "summary.csv").read_text(), AGAIN
 
 
 def test_stored_runs_are_configurations_with_an_origin():
-    grid, files = set(configs("paper")), hook().stored(STORED)
+    grid, files = set(configs("paper")), hook().stored(STORED) + hook().stored(STORED, tables=True)
     assert files
     for content in files:
         settings = content["config"]
@@ -43,7 +50,7 @@ def test_stored_runs_are_configurations_with_an_origin():
             assert Config(settings["event"], settings["dataset"], settings["method"], (seed,)) in grid
         for environment in content["environments"]:
             assert environment["commit"] and not environment["commit"].endswith("dirty")
-            code = PROTOCOL[settings["method"]].code
+            code = OF_EVENT.get(settings["event"], PROTOCOL)[settings["method"]].code
             assert code in environment["versions"], "the versions of the peers are there"
 
 

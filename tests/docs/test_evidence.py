@@ -40,7 +40,7 @@ def test_cells_are_numbers_of_the_summary_and_the_best_is_bold():
         areas = [
             (row["data"], row["unknown"], float(row["mean"]))
             for row in csv.DictReader(file)
-            if row["metric"] == "AUROC"
+            if row["metric"] == "AUROC" and row["event"] != "tables"
         ]
     for column in range(len({area[:2] for area in areas})):
         key = list(dict.fromkeys(area[:2] for area in areas))[column]

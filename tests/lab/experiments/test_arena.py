@@ -18,6 +18,7 @@ from stationary.lab.experiments.arena import config, images, ranks, report, run,
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.tasks import Standardised, folded
 
 installed = lambda name: not PROTOCOL[name].needs or find_spec(PROTOCOL[name].needs) is not None
@@ -99,8 +100,8 @@ def test_missing_peers_and_data_are_named(monkeypatch, tmp_path):
     assert run.missing(config.configs("smoke")) is None
     monkeypatch.setattr(run, "find_spec", lambda name: None)
     text = run.missing(config.configs("demo"))
-    assert "laplace-torch, pytorch-ood, vbll are not installed" in text and "infinite width" in text
-    base = [one for one in config.configs("demo") if not PROTOCOL[one.method].needs]
+    assert "catboost, laplace-torch, pytorch-ood, tabpfn, vbll are not installed" in text and "infinite width" in text
+    base = [one for one in config.configs("demo") if one.event not in OF_EVENT and not PROTOCOL[one.method].needs]
     assert "clinc150.json.xz" in run.missing(base)
     assert "arena.trunks" in run.missing([one for one in base if one.dataset == "fashion-mnist"])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("stationary", "torch", "numpy", "scipy", "triton", "gpytorch", "scikit-learn", "matplotlib")
-PEERS = ("pytorch-ood", "laplace-torch", "vbll", "transformers", "catboost", "botorch")  # of the arena, and of bo
+PEERS = ("pytorch-ood", "laplace-torch", "vbll", "transformers", "catboost", "tabpfn", "botorch")  # of the arena and bo
 
 
 def environment(device: str = "cpu") -> dict[str, Any]:

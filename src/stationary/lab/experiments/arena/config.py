@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from stationary.lab.experiments import ranges
-from stationary.lab.experiments.arena.protocol import PROTOCOL
+from stationary.lab.experiments.arena import protocol_tables as tables
+from stationary.lab.experiments.arena.protocol import PROTOCOL, Entry
 
 TITLE = "The arena: against what people would pick instead"
 REPRODUCES = "nothing: our heads beside other libraries' methods, on the same features, splits and seeds"
@@ -25,6 +26,7 @@ EVENTS = {
 FROZEN = ("clinc150", "cifar10-imagenet", "cifar10-imagenet-five")  # one trunk for all seeds, trained on other data
 SHIFT = "calibration under shift"  # the event of the corrupted images of cifar10, whose methods are fitted only once
 SEEDS = 5
+GENERATED_VALUES, GENERATED_TABLE = "generated values", "generated table"
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class Config:
 
     Args:
         event: name of the event.
-        dataset: name of the data set: a key of ``EVENTS``.
-        method: name of the method: a key of ``PROTOCOL``.
+        dataset: name of the data set: a key of ``EVENTS``, or one of ``protocol_tables``.
+        method: name of the method: a key of ``PROTOCOL``, or of the protocol of the event in ``protocol_tables``.
         seeds: seeds; each is that of a trunk, or where the features are frozen draws which of the known rows train
-            and which validate, and is the seed of heads.
+            and which validate, and is the seed of heads. Of a table of values it is the number of the split.
     """
 
     event: str
@@ -51,14 +53,32 @@ class Config:
 def configs(scale: str = "paper") -> list[Config]:
     """Return the configurations; "smoke" has generated features and the methods that need no other library."""
     if scale == "smoke":
-        return [Config("generated", "generated", name) for name, entry in PROTOCOL.items() if not entry.needs]
+        generated = [("generated", "generated", PROTOCOL), *_on_tables((GENERATED_VALUES,), (GENERATED_TABLE,))]
+        return [
+            Config(event, dataset, name)
+            for event, dataset, methods in generated
+            for name, entry in methods.items()
+            if not entry.needs
+        ]
     datasets = [dataset for dataset in EVENTS if dataset != "generated"]
-    return [
+    on_features = [
         Config(EVENTS[dataset], dataset, method, (seed,))
         for dataset in datasets
         for method in PROTOCOL
         for seed in range(SEEDS if scale == "paper" and not one_ensemble(dataset, method) else 1)
     ]
+    return on_features + [
+        Config(event, dataset, method, (seed,))
+        for event, dataset, methods in _on_tables(tables.VALUES, tables.TABLES)
+        for method in methods
+        for seed in range(tables.SPLITS if scale == "paper" else 1)
+    ]
+
+
+def _on_tables(values: tuple[str, ...], classes: tuple[str, ...]) -> list[tuple[str, str, dict[str, Entry]]]:
+    """Return event, data set and methods of each table, of values or of classes."""
+    named = {tables.VALUES_EVENT: values, tables.TABLES_EVENT: classes}
+    return [(event, dataset, tables.OF_EVENT[event]) for event, datasets in named.items() for dataset in datasets]
 
 
 def one_ensemble(dataset: str, method: str) -> bool:

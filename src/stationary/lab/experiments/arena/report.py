@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from stationary.lab.experiments.arena import ranks
+from stationary.lab.experiments.arena import ranks, report_tables
 from stationary.lab.experiments.arena.config import SHIFT, TITLE, Config
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
@@ -79,17 +80,28 @@ def better(methods: Methods, unknown: str) -> list[str]:
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:
-    found = by_dataset(results)
+    found = by_dataset([(config, arrays) for config, arrays in results if config.event not in OF_EVENT])
+    on_tables = report_tables.in_words(results)
     return Section(
         title=TITLE,
         paper="The paper compares with other priors and with Gaussian process hybrids, not with other detectors.",
-        ours="\n\n".join(_in_words(*place, methods) for place, methods in found.items()),
-        figures={"arena": ranks.figure(found)},
+        ours="\n\n".join(
+            [_in_words(*place, methods) for place, methods in found.items()]
+            + ["On tables:"] * bool(on_tables)
+            + on_tables
+        ),
+        figures={"arena": ranks.figure(found)} if found else {},
         captions={
             "arena": "Rank of each method by AUROC, 1 is the best, on each kind of unknown inputs; ours in orange."
         },
-        tables=tuple(table for place, methods in found.items() for table in tables(*place, methods)),
-        records=tuple(record for place, methods in found.items() for record in records(*place, methods)),
+        tables=(
+            *(table for place, methods in found.items() for table in tables(*place, methods)),
+            *report_tables.tables(results),
+        ),
+        records=(
+            *(record for place, methods in found.items() for record in records(*place, methods)),
+            *report_tables.records(results),
+        ),
     )
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from stationary import metrics
-from stationary.lab.experiments.arena import images, questions
+from stationary.lab.experiments.arena import images, questions, tables, values
 from stationary.lab.experiments.arena.config import SEEDS, Config, one_ensemble
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.classifiers import linear_layer
-from stationary.lab.experiments.arena.protocol import NETWORK_METHOD, PROTOCOL
+from stationary.lab.experiments.arena.protocol import NETWORK_METHOD, PROTOCOL, Entry
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT, VALUES, VALUES_EVENT
 from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.experiments.paper import look_up
 from stationary.lab.runs.store import Arrays
@@ -22,14 +23,20 @@ from stationary.predictive import Categorical, Members
 
 def missing(configs: Sequence[Config]) -> str | None:
     """Say why these configurations cannot run here and what to do about it; None if they can run."""
-    needed = {PROTOCOL[config.method].needs: PROTOCOL[config.method].code for config in configs}
+    needed = {_entry(config).needs: _entry(config).code for config in configs}
     if absent := sorted(code for module, code in needed.items() if module and find_spec(module) is None):
-        names = ",".join(dict.fromkeys(c.method for c in configs if PROTOCOL[c.method].code not in absent))
+        names = ",".join(dict.fromkeys(c.method for c in configs if _entry(c).code not in absent))
         return (
             f"{', '.join(absent)} are not installed; make arena sets up an environment that has them, or "
             f"pip install 'stationary[arena]'; without them there are --method '{names}'"
         )
     if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
+        return problem
+    if any(config.event == VALUES_EVENT and config.dataset in VALUES for config in configs) and (
+        problem := values.missing()
+    ):
+        return problem
+    if problem := tables.missing([config.dataset for config in configs if config.event == TABLES_EVENT]):
         return problem
     of_images = (config for config in configs if config.dataset in images.SOURCES)
     return images.missing((config.dataset, seed) for config in of_images for seed in _seeds(config))
@@ -37,6 +44,9 @@ def missing(configs: Sequence[Config]) -> str | None:
 
 def run(config: Config, device: str = "cpu") -> Arrays:
     """Fit and judge a method for each seed; the arrays have one entry for each."""
+    if config.event in OF_EVENT:
+        look_up(OF_EVENT[config.event], config.method, "method")
+        return (values if config.event == VALUES_EVENT else tables).run(config)
     fit = look_up(METHODS, config.method, "method")
     found = []
     for seed in config.seeds:
@@ -67,6 +77,10 @@ def judged(known: Judged, y: torch.Tensor, unknown: dict[str, Judged]) -> dict[s
         numbers[f"FPR95: {name}"] = metrics.fpr95(*scores)
         numbers[f"AUPR: {name}"] = metrics.aupr(*scores)
     return numbers
+
+
+def _entry(config: Config) -> Entry:
+    return OF_EVENT.get(config.event, PROTOCOL)[config.method]
 
 
 def on_known(known: Judged, y: torch.Tensor) -> dict[str, float]:

@@ -1,0 +1,176 @@
+"""What the arena's methods cost: seconds of fit, prediction in passes of a trunk, memory, lines of user code.
+
+    python benchmarks/arena_cost.py --json results/benchmarks/arena_cost.json
+
+It runs in the environment of ``make arena``. Each method has a process of its own, with one thread; seconds are those
+of the processor, and memory is how much the peak of the process grows in fit and prediction. What counts as a line of
+user code are the lines of the text that is executed here, imports included, but for what every user has: the trunk, its
+last layer and the rows.
+
+- Features: 2,000 rows to train on, 500 to validate and 2,000 new ones, of 64 features of a trunk and 10 classes, all
+  generated. A pass of the trunk is one of a ResNet-20 with an image of 28 x 28 pixels, in batches of 500.
+- Tables: the 1,000 rows of the arena's first seed or split of Adult (classes) and of kin8nm (values).
+
+What is not installed is left out, and named in the file.
+"""
+
+import argparse
+import resource
+import time
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from stationary.lab.experiments.arena import tables, values
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT, VALUES_EVENT
+from stationary.lab.models.resnet import ResNet
+from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.store import write_json
+from stationary.lab.torchvision_operators import declare
+
+OOD = "from pytorch_ood.detector import {0}\ndetector = {0}(None{1}).fit_features(*train)"
+HEAD = "import stationary as st\n"
+OURS_FINITE = HEAD + (
+    "build = lambda: st.StationaryHead(64, 10, hidden=512)\n"
+    "training = st.Training(patience=10)\n"
+    "posterior = st.fit(st.ExactDropout(), build, train, training, validation=validation)"
+)
+SNIPPETS: dict[str, tuple[str, str]] = {  # what fits, and what gives a score for new rows
+    "MSP": ("", "scores = -network(new).softmax(-1).max(-1).values"),
+    "energy": ("", "scores = -network(new).logsumexp(-1)"),
+    "KNN": (OOD.format("KNN", ""), "scores = detector.predict_features(new)"),
+    "Mahalanobis": (OOD.format("Mahalanobis", ""), "scores = detector.predict_features(new)"),
+    "RMD": (OOD.format("RMD", ""), "scores = detector.predict_features(new)"),
+    "ViM": (OOD.format("ViM", ", 32, network.weight, network.bias"), "scores = detector.predict_features(new)"),
+    "Laplace": (
+        "from laplace import Laplace\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "model = Laplace(torch.nn.Sequential(network), 'classification', 'all', 'kron')\n"
+        "model.fit(DataLoader(TensorDataset(*train), 500))\n"
+        "model.optimize_prior_precision(method='marglik')",
+        "probs = model(new, pred_type='nn', link_approx='mc', n_samples=100)\n"
+        "scores = torch.special.entr(probs).sum(-1)",
+    ),
+    "ours, finite head": (OURS_FINITE, "scores = st.predict(posterior, new).entropy()"),
+    "ours, restored prior": (
+        OURS_FINITE + "\nst.calibrate_prior(posterior.networks[0], train[0])",
+        "scores = st.predict(posterior, new).entropy()",
+    ),
+    "ours, infinite width": (
+        HEAD + "method = st.InfiniteWidth(geometry='polar', per_column=False)\n"
+        "posterior = method.posterior(network, train, validation=validation)",
+        "scores = st.predict(posterior, new).energy()",
+    ),
+}
+NEEDS = {"KNN": "pytorch_ood", "Mahalanobis": "pytorch_ood", "RMD": "pytorch_ood", "ViM": "pytorch_ood"}
+NEEDS |= {"Laplace": "laplace"}
+METHODS = "stationary.lab.experiments.arena.methods"
+IMPORTED = ("pytorch_ood.detector", "laplace", "catboost", f"{METHODS}.regressors", f"{METHODS}.tabular")
+EVENTS = {TABLES_EVENT: "adult", VALUES_EVENT: "kin8nm"}
+
+
+def features() -> dict[str, Any]:
+    """Return rows of ten clouds on a sphere, and the linear layer that tells them apart."""
+    generator = torch.Generator().manual_seed(0)
+    centres = nn.functional.normalize(torch.randn(10, 64, generator=generator), dim=-1)
+
+    def rows(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.arange(n) % 10
+        return (4 * centres[y] + 0.5 * torch.randn(n, 64, generator=generator)).relu(), y
+
+    train, validation, (new, _) = rows(2000), rows(500), rows(2000)
+    network = nn.Linear(64, 10)
+    with torch.no_grad():
+        network.weight.copy_(2 * centres)
+        network.bias.zero_()
+    return {"torch": torch, "train": train, "validation": validation, "new": new, "network": network}
+
+
+def peak() -> float:
+    """Return the largest memory of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measured_snippet(name: str) -> dict[str, float]:
+    place, (fit, predict) = features(), SNIPPETS[name]
+    before, start = peak(), time.process_time()
+    exec(fit, place)
+    between = time.process_time()
+    with torch.no_grad():
+        exec(predict, place)
+    end = time.process_time()
+    lines = sum(bool(line.strip()) for line in f"{fit}\n{predict}".splitlines())
+    rows = len(place["new"])
+    return {"fit_s": between - start, "row_s": (end - between) / rows, "mib": peak() - before, "lines": lines}
+
+
+def measured_table(event: str, name: str) -> dict[str, float]:
+    if event == VALUES_EVENT:
+        from stationary.lab.experiments.arena.methods.regressors import REGRESSORS
+
+        task = next(iter(values.tasks(EVENTS[event], 0)))[1]
+        assert task is not None
+        fit, new = lambda: REGRESSORS[name](task, 0), task.test_x
+    else:
+        from stationary.lab.experiments.arena.methods.tabular import CLASSIFIERS
+
+        rows = next(iter(tables.tasks(EVENTS[event], 0)))
+        fit, new = lambda: CLASSIFIERS[name](rows, 0), rows.test[0]  # type: ignore[return-value,assignment]
+    before, start = peak(), time.process_time()
+    fitted: Any = fit()
+    between = time.process_time()
+    fitted(new)
+    return {"fit_s": between - start, "row_s": (time.process_time() - between) / len(new), "mib": peak() - before}
+
+
+def measured(event: str, name: str) -> dict[str, float]:
+    return measured_snippet(name) if event == "features" else measured_table(event, name)
+
+
+def trunk_pass() -> float:
+    """Return the seconds of the processor that a pass of one image through a ResNet-20 takes; the median of 5."""
+    network, images = ResNet(10).eval(), torch.randn(500, 1, 28, 28)
+    seconds = []
+    for _ in range(5):
+        start = time.process_time()
+        with torch.inference_mode():
+            network(images)
+        seconds.append((time.process_time() - start) / len(images))
+    return sorted(seconds)[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rounds", type=int, default=3, help="how often; the median counts")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    declare()
+    for module in IMPORTED:  # the seconds are those of fits, not of imports
+        if find_spec(module.partition(".")[0]):
+            import_module(module)
+    todo = [("features", name, NEEDS.get(name, "")) for name in SNIPPETS]
+    todo += [(event, name, entry.needs) for event in EVENTS for name, entry in OF_EVENT[event].items()]
+    content: dict[str, Any] = {"command": "benchmarks/arena_cost.py", "environment": environment(), "rounds": []}
+    content["left out"] = [name for _, name, needs in todo if needs and find_spec(needs) is None]
+    for _ in range(options.rounds):
+        found: dict[str, Any] = {"trunk_s": trunk_pass()}
+        for event, name, needs in todo:
+            if needs and find_spec(needs) is None:
+                continue
+            with get_context("fork").Pool(1) as alone:
+                found.setdefault(event, {})[name] = alone.apply(measured, (event, name))
+            print(event, name, found[event][name], flush=True)
+        content["rounds"].append(found)
+        write_json(options.json, content)
+
+
+if __name__ == "__main__":
+    main()
