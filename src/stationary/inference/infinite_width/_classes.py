@@ -306,12 +306,17 @@ def _eye(size: int, like: Tensor) -> Tensor:
 def log_evidence(task: Task, solution: Solution) -> float:
     """Laplace's approximation of the logarithm of the probability of the targets.
 
-    The outputs of c classes have c - 1 directions that matter, each with the curvature H.
+    For more than two classes, c, the determinant is that of the curvatures of each class alone, to the power
+    (c - 1) / c, since c - 1 directions of the outputs matter. The bound that the posterior has for all of them would
+    count too much: with 10 classes and few rows several nats a row.
     """
-    size, directions = len(solution.mean), 1 if task.several else len(task.offset) - 1
-    log_det = 2 * solution.root.diagonal(dim1=-2, dim2=-1).log().sum()
-    copies = len(task.offset) if task.several else directions
-    return -solution.loss - 0.5 * (directions * float(log_det) + copies * size * math.log(task.variance))
+    size, c = len(solution.mean), len(task.offset)
+    if task.several or c == 2:
+        roots, copies = solution.root, c if task.several else 1
+    else:
+        roots, copies = _Problem(task).own_roots(solution.mean), c
+    log_det = 2 * float(roots.diagonal(dim1=-2, dim2=-1).log().sum()) + copies * size * math.log(task.variance)
+    return -solution.loss - 0.5 * log_det * ((c - 1) / c if roots is not solution.root else 1)
 
 
 class LeftOut(NamedTuple):
