@@ -5,12 +5,15 @@ A block of text right after a block of Python is what that block prints; one rig
 """
 
 import contextlib
+import importlib.util
 import io
 import re
 import runpy
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +21,16 @@ BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<shown>.*?)``
 QUOTE = re.compile(r"<!-- python (?P<example>examples/\w+\.py) -->\n```text\n(?P<shown>.*?)```\n", re.DOTALL)
 REPAIR = "if the new output is right: python tests/pages.py docs/tutorials/*.md, and read what the page says about it"
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+@cache
+def hook(name: str) -> ModuleType:
+    """The module docs/hooks/NAME.py, which is in no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "hooks" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(page: Path) -> list[tuple[str, str]]:

@@ -1,15 +1,15 @@
 """The page on the architecture says what the code says: the picture, the table of rooms and the walks."""
 
 import ast
-import importlib.util
 import re
 import sys
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from pages import hook
 
 import stationary as st
 
@@ -19,12 +19,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 HOPS = list(dict.fromkeys(re.findall(r"`([\w/]+\.py): ([\w.]+)`", PAGE)))
 
 
-@cache
-def graph():
-    spec = importlib.util.spec_from_file_location("import_graph", ROOT / "docs" / "hooks" / "import_graph.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+graph = partial(hook, "import_graph")
 
 
 # The picture

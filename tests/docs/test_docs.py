@@ -2,7 +2,6 @@
 
 import ast
 import csv
-import importlib.util
 import inspect
 import json
 import os
@@ -20,19 +19,13 @@ from urllib.parse import unquote, urldefrag
 
 import browser
 import pytest
+from pages import hook
 
 import stationary
 from stationary import gp, inference, metrics, nn
 from stationary.lab import baselines, data, models
 
 ROOT = Path(__file__).parents[2]
-
-
-def hook(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "hooks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # The site

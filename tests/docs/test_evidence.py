@@ -2,22 +2,13 @@
 
 import csv
 import re
-from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from pages import hook
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "results/arena/summary.csv has changed: python docs/hooks/evidence.py, or mkdocs build, writes the table again"
-
-
-@cache
-def hook():
-    spec = spec_from_file_location("evidence_hook", ROOT / "docs" / "hooks" / "evidence.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def pages():
@@ -27,12 +18,12 @@ def pages():
 
 
 def test_every_page_with_a_table_is_filled():
-    assert [path.relative_to(ROOT).as_posix() for path in pages()] == sorted(hook().ALWAYS)
+    assert [path.relative_to(ROOT).as_posix() for path in pages()] == sorted(hook("evidence").ALWAYS)
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/howto/beside_a_detector.md"])
 def test_the_table_is_what_the_summary_says(name):
-    assert hook().filled(name) == (ROOT / name).read_text(encoding="utf-8"), AGAIN
+    assert hook("evidence").filled(name) == (ROOT / name).read_text(encoding="utf-8"), AGAIN
 
 
 def test_cells_are_numbers_of_the_summary_and_the_best_is_bold():
@@ -45,7 +36,7 @@ def test_cells_are_numbers_of_the_summary_and_the_best_is_bold():
     for column in range(len({area[:2] for area in areas})):
         key = list(dict.fromkeys(area[:2] for area in areas))[column]
         known = {f"{mean:.3f}" for *of, mean in areas if tuple(of) == key}
-        lines = [line.split(" | ") for line in hook().table(()).splitlines() if line.startswith("| ")][2:]
+        lines = [line.split(" | ") for line in hook("evidence").table(()).splitlines() if line.startswith("| ")][2:]
         cells = [line[column + 1].strip(" |") for line in lines]
         assert {cell.strip("*") for cell in cells} <= known | {"–"}
         assert f"**{max(known)}**" in cells
@@ -58,7 +49,7 @@ def test_the_readme_is_short():
 
 
 def test_what_the_page_about_detectors_says_in_words():
-    areas = hook().areas()
+    areas = hook("evidence").areas()
     questions, *images = (areas[key] for key in areas if key[0] in ("clinc150", "fashion-mnist"))
     own = questions["restored prior"].mean
     assert all(own > questions[name].mean for name in ("lof", "knn", "isolation forest"))
@@ -66,6 +57,6 @@ def test_what_the_page_about_detectors_says_in_words():
     for others in images:
         assert all(others[name].mean > others["restored prior"].mean + 0.05 for name in ("lof", "knn", "mahalanobis"))
     for column in (questions, *images):
-        shown = [*hook().OURS, *hook().ALWAYS["docs/howto/beside_a_detector.md"]]
+        shown = [*hook("evidence").OURS, *hook("evidence").ALWAYS["docs/howto/beside_a_detector.md"]]
         assert min(column.keys() & shown, key=lambda name: column[name].mean) == "isolation forest"
     assert areas["fashion-mnist", "MNIST"]["isolation forest"].mean < 0.5

@@ -5,7 +5,9 @@ rows for every method; a forest has its out-of-bag rows instead. What it has cho
 all of them, but for networks, whose held-out rows choose the epoch.
 """
 
-from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, SCORES, Entry
+from dataclasses import replace
+
+from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, PROTOCOL, SCORES, Entry
 
 VALUES_EVENT, TABLES_EVENT = "regression away from the data", "tables"
 VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
@@ -87,15 +89,7 @@ REGRESSORS: dict[str, Entry] = {
 }
 
 CLASSIFIERS: dict[str, Entry] = {
-    "logistic regression": Entry(
-        "logistic regression",
-        "scikit-learn",
-        "doubt",
-        BY_NLPD,
-        (("C", (0.01, 0.1, 1.0, 10.0)),),
-        "own",
-        "standardised columns, at most 300 iterations",
-    ),
+    "logistic regression": replace(PROTOCOL["logistic regression"], rule=BY_NLPD),
     "random forest": Entry(
         "random forest",
         "scikit-learn",
