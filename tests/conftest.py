@@ -4,6 +4,7 @@
 integration.
 """
 
+import math
 import os
 import shutil
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from stationary.activations import _native
+from stationary.training import _checkpoint
 
 NEEDS = {
     "compiler": (
@@ -34,6 +36,13 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True, scope="session")
 def _compiled_before_a_test_has_a_cache_of_its_own():
     _native.compiled()
+
+
+@pytest.fixture
+def kept_each_epoch(monkeypatch):
+    """Checkpoints are written after every epoch, not every half minute, so that a test can stop after any of them."""
+    monkeypatch.setattr(_checkpoint, "EVERY_S", 0.0)
+    monkeypatch.setattr(_checkpoint, "BYTES_A_SECOND", math.inf)
 
 
 @pytest.fixture(autouse=True)

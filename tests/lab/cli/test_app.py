@@ -638,7 +638,7 @@ def test_data_lists_the_bundled_tables(run):
 
 
 @pytest.fixture
-def train(run, monkeypatch, tmp_path):
+def train(run, monkeypatch, tmp_path, kept_each_epoch):
     """The command, with a small network, few images, and no GPU."""
     images, small = (
         cifar10.generated(1200, 50, seed=0),

@@ -22,6 +22,8 @@ from stationary.lab.models.googlenet import normalised
 RECIPE = trunk.TrunkRecipe(epochs=4, batch_size=100)
 IMAGES = cifar10.generated(430, 90, seed=1)
 
+pytestmark = pytest.mark.usefixtures("kept_each_epoch")
+
 
 class Tiny(nn.Module):
     def __init__(self, n_classes, width=8):

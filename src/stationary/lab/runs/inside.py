@@ -16,9 +16,6 @@ from pathlib import Path
 PROGRESS = "progress.json"  # in the folder of a run that is running
 CHECKPOINT = "checkpoint"  # how the files begin from which a run continues
 EVERY_S = 0.5  # seconds between two notes of the progress
-# A checkpoint of P weights writes 12 P bytes, at 2e8 a second; an epoch of n rows computes 6 n P operations, at 2e10 a
-# second on a core or two: n / 200 times as long. From 4,000 rows on, writing costs less than a twentieth of an epoch.
-ENOUGH_ROWS = 4_000
 
 
 @dataclass(frozen=True)
@@ -95,18 +92,15 @@ class Watched:
             self.run.note(Progress(share, f"{training}epoch {number} of {self.epochs}"))
 
 
-def watched(epochs: int, rows: int, *, device: str = "cpu", of: int = 1) -> Watched:
+def watched(epochs: int, *, of: int = 1) -> Watched:
     """Watch a training that begins now.
 
     Args:
         epochs: number of its epochs.
-        rows: number of its training rows. From ``ENOUGH_ROWS`` on, it has a checkpoint after each epoch; with fewer it
-            takes less than a minute, and writing would take longer than training.
-        device: the device that trains; on "cuda" there are no checkpoints, since an epoch takes less than writing one.
         of: number of trainings of the run.
     """
     run = _current.get()
-    if run is None or rows < ENOUGH_ROWS or device != "cpu":
+    if run is None:
         return Watched(epochs, of, None, resumed=False)
     path = run.checkpoints / f"{CHECKPOINT}-{run.trainings}.npz"
     return Watched(epochs, of, path, resumed=any(run.checkpoints.glob(f"{CHECKPOINT}-{run.trainings}*")))
@@ -123,5 +117,5 @@ def progress_of(folder: Path) -> Progress | None:
 def forget(folder: Path, *, checkpoints: bool) -> None:
     """Remove the note of the progress from the folder of a run, and its checkpoints if they are needed no more."""
     (folder / PROGRESS).unlink(missing_ok=True)
-    for path in folder.glob(f"{CHECKPOINT}*") if checkpoints else ():
+    for path in (*folder.glob(f"{CHECKPOINT}*"), *folder.glob(f".{CHECKPOINT}*")) if checkpoints else ():
         path.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         device: not used; everything is too small for another one.
     """
     look_up(SURROGATES, config.method, "method")
-    watch = inside.watched(config.steps * len(config.seeds), 0)
+    watch = inside.watched(config.steps * len(config.seeds))
     found = [_optimise(config, seed, watch, k * config.steps) for k, seed in enumerate(config.seeds)]
     return {name: np.array([one[name] for one in found]) for name in found[0]}
 

@@ -67,7 +67,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     else:
         train = _held_out(split)[0] if config.setting in HELD_OUT else split.train
         build, data, training = partial(_head, row, config, split), [train] * len(config.seeds), _training(row, config)
-        watch = inside.watched(training.epochs, len(train[0]), device=device)
+        watch = inside.watched(training.epochs)
         posteriors = fit_folds(
             MCDropout(config.n_samples),
             build,

@@ -115,7 +115,7 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
     held = None
     if config.method == "infinite width":
         held = data.validation.inputs().to(data.x), data.validation.targets().to(data.y)
-    watch = inside.watched(config.epochs, len(data.x), device=data.x.device.type)
+    watch = inside.watched(config.epochs)
     return fit_folds(
         method,
         partial(build, config),
@@ -124,7 +124,7 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
         seeds=seeds,
         validation=held,
         progress=watch.epoch,
-        checkpoint=None if config.method == "SWAG" else watch.checkpoint,  # which watches the whole training
+        checkpoint=watch.checkpoint,
     )
 
 

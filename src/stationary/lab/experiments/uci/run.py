@@ -145,16 +145,22 @@ class Given:
         """Fit a posterior to each fold, or to other data for each."""
         config, folds = self.config, folds or [split.train for split in self.splits]
         seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
-        watch = inside.watched(training.epochs, len(folds[0][0]), device=self.clock.device)
-        checkpoint = None if isinstance(method, SWAG) else watch.checkpoint  # SWAG watches the whole training
-        self.clock.resumed |= checkpoint is not None and watch.resumed
+        watch = inside.watched(training.epochs)
+        self.clock.resumed |= watch.resumed
 
         def progress(number: int, *losses: float | None) -> None:
             self.clock.epoch(number)
             watch.epoch(number)
 
         return fit_folds(
-            method, build, folds, training, seeds=seeds, progress=progress, keep_diverged=True, checkpoint=checkpoint
+            method,
+            build,
+            folds,
+            training,
+            seeds=seeds,
+            progress=progress,
+            keep_diverged=True,
+            checkpoint=watch.checkpoint,
         )
 
 
