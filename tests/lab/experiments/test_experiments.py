@@ -137,7 +137,12 @@ def test_the_four_models_of_banana_stand_side_by_side(limits):
     results = [*limits.values(), (network, banana.run(network)), (process, banana.run(process))]
     section = banana_report.report(results)
     titles = [ax.get_title() for ax in section.figures["banana_four"].axes]
-    assert titles == ["network, 50 units", "the same, prior restored", "infinite width", "Gaussian process"]
+    assert titles == ["network, 50 units", "with restored prior", "infinite width", "Gaussian process"]
+    figure = section.figures["banana_four"]
+    figure.draw_without_rendering()
+    widths = [ax.title.get_window_extent().width / ax.bbox.width for ax in figure.axes]
+    smallest = min(ax.title.get_fontsize() for ax in figure.axes) / 72 / figure.get_figwidth() * 400
+    assert max(widths) < 1 and smallest > 12, "titles fit their panels, and are read where it is 400 pixels wide"
     arrays = results[2][1]
     plain, restored = arrays["seed 0"], arrays["total, restored map"]
     assert (restored >= plain - 1e-5).all() and (restored > plain + 1e-3).any(), "it only adds uncertainty"
