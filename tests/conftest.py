@@ -11,8 +11,8 @@ import shutil
 import pytest
 import torch
 
+from stationary import _files
 from stationary.activations import _native
-from stationary.training import _checkpoint
 
 NEEDS = {
     "compiler": (
@@ -41,8 +41,8 @@ def _compiled_before_a_test_has_a_cache_of_its_own():
 @pytest.fixture
 def kept_each_epoch(monkeypatch):
     """Checkpoints are written after every epoch, not every half minute, so that a test can stop after any of them."""
-    monkeypatch.setattr(_checkpoint, "EVERY_S", 0.0)
-    monkeypatch.setattr(_checkpoint, "BYTES_A_SECOND", math.inf)
+    monkeypatch.setattr(_files, "EVERY_S", 0.0)
+    monkeypatch.setattr(_files, "BYTES_A_SECOND", math.inf)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,8 @@
 """A training that was stopped continues as if it had not been, or says why it cannot."""
 
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 from importlib import import_module
 
@@ -9,6 +12,7 @@ from torch import nn
 from training_problems import QUICK, Noisy, assert_same, batchnorm, build_uci, classes, differ, loader, mlp
 
 import stationary as st
+from stationary import _files
 from stationary.training import _checkpoint, train
 
 pytestmark = pytest.mark.usefixtures("kept_each_epoch")
@@ -171,8 +175,8 @@ def test_half_precision_comes_back_as_it_was(tmp_path):
 def test_a_checkpoint_is_written_every_half_minute_and_at_the_end(tmp_path, monkeypatch):
     """By a clock that an epoch moves by 8 seconds, six epochs have two writes: after the fourth and the last."""
     clock, written = [0.0], []
-    monkeypatch.setattr(_checkpoint.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(_checkpoint, "EVERY_S", 30.0)
+    monkeypatch.setattr(_files.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_files, "EVERY_S", 30.0)
     monkeypatch.setattr(_checkpoint, "write_checkpoint", lambda path, about, _: written.append(len(about["history"])))
 
     def tick(*_):
@@ -184,5 +188,19 @@ def test_a_checkpoint_is_written_every_half_minute_and_at_the_end(tmp_path, monk
         return written
 
     assert trained() == [4, 6]
-    monkeypatch.setattr(_checkpoint, "BYTES_A_SECOND", 1.0)  # writing takes longer than a twentieth of the training
+    monkeypatch.setattr(_files, "BYTES_A_SECOND", 1.0)  # writing takes longer than a twentieth of the training
     assert trained() == []
+
+
+def test_a_checkpoint_does_not_import_the_compiler(tmp_path):
+    """Which takes longer than many a training, and which PyTorch's own ``state_dict`` of an optimizer imports."""
+    program = f"""
+        import sys, torch, stationary as st
+        x = torch.randn(20, 3)
+        data = x, (x[:, 0] > 0).long()
+        build = lambda: st.MLP(3, 2, hidden=(4,))
+        st.fit(st.Point(), build, data, st.Training(epochs=300), checkpoint={str(tmp_path / "s")!r})
+        assert "torch._dynamo" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=120)
+    assert (tmp_path / "s").exists()

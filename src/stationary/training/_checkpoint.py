@@ -1,7 +1,6 @@
 """The state of a training after an epoch, in a file that is never half written, from which the training continues."""
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -14,13 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from stationary._files import write_atomically
+from stationary._files import Pace, write_atomically
 from stationary.training._members import Best, Named, Trainees, load
 from stationary.training.config import Training
-
-EVERY_S = 30.0  # seconds between two writes, so that a training that is stopped loses these and the epoch it is in
-SHARE = 0.05  # of the time, at most, that writing takes: a state that takes longer to write is written less often
-BYTES_A_SECOND = 2e8  # that a disk writes
 
 History: TypeAlias = list[tuple[int, float, float | None]]  # number, training loss and validation loss of each epoch
 
@@ -162,10 +157,7 @@ class Keeper:
     schedule: LRScheduler
     best: Best
     observers: Sequence[object]
-    written: float = field(init=False)  # when the file was written last, or the training began
-
-    def __post_init__(self) -> None:
-        self.written = time.monotonic()
+    pace: Pace = field(default_factory=Pace)
 
     def resume(self) -> History:
         """Restore the state from the file, and return the epochs before; none where there is no file."""
@@ -176,13 +168,12 @@ class Keeper:
 
     def keep(self, history: History, *, last: bool) -> None:
         """Write the state after an epoch, unless that was done a while ago; after the last one if it is worth it."""
-        since = time.monotonic() - self.written
-        if self.path is None or (since < EVERY_S and not last):
+        if self.path is None or not self.pace.due(last=last):
             return
         tensors = self._tensors()
-        if since * SHARE * BYTES_A_SECOND >= sum(tensor.nbytes for tensor in tensors.values()):
+        if self.pace.affords(tensors.values()):
             write_checkpoint(self.path, self._about(history), tensors)
-            self.written = time.monotonic()
+            self.pace.restart()
 
     def _about(self, history: History) -> dict[str, Any]:
         identity, seeds = _identity(self.training, self.members.seeds)

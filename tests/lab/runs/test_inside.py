@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from stationary import _files
+from stationary.inference.infinite_width import _classes
 from stationary.lab.cli import progress
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.runs import inside
@@ -82,6 +84,32 @@ def test_a_run_that_is_stopped_continues_after_its_last_epoch(store, seen, tmp_p
     assert np.isfinite(expected.arrays["seconds training"]).all()
 
 
+def test_infinite_width_that_is_stopped_continues_in_its_search(store, tmp_path, monkeypatch):
+    task = Task(UCI, replace(LONG, dataset="diabetes", method="infinite width", n_inducing=20))
+    made, solve = [], _classes.solve
+
+    def stopping(*arguments, **options):
+        if len(made) == 5:
+            raise KeyboardInterrupt
+        made.append(arguments)
+        return solve(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_classes, "solve", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            run_missing([task], store)
+    folder = store.folder(*task.key)
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint-0.npz", "checkpoint-fit-0.safetensors"]
+    assert run_missing([task], store).done == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "environment.json", "result.npz"]
+    whole = RunStore(tmp_path / "whole")
+    run_missing([task], whole)
+    found, expected = store.load(*task.key), whole.load(*task.key)
+    for name, array in metrics_of(expected).items():
+        np.testing.assert_array_equal(metrics_of(found)[name], array, err_msg=name)
+    assert np.isnan(found.arrays["seconds training"]).all() and np.isfinite(expected.arrays["seconds training"]).all()
+
+
 def test_a_checkpoint_that_fits_no_more_fails_once(store, seen):
     task = Task(UCI, LONG)
     seen.stop = 1
@@ -95,7 +123,7 @@ def test_a_checkpoint_that_fits_no_more_fails_once(store, seen):
 
 
 def test_a_run_of_less_than_half_a_minute_has_progress_and_no_checkpoint(store, seen, monkeypatch):
-    monkeypatch.setattr(_checkpoint, "EVERY_S", 30.0)
+    monkeypatch.setattr(_files, "EVERY_S", 30.0)
     task = Task(UCI, replace(LONG, dataset="diabetes"))
     seen.stop = 2
     with pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,7 @@
 """What happens inside a run: the epochs of its training, which ``stationary run`` shows and continues from.
 
-An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``. Where nobody runs it through
-the command line, as in a test, both do nothing.
+An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``, and ``fit_file`` for what
+``InfiniteWidth`` takes as ``checkpoint``. Where nobody runs it through the command line, as in a test, they do nothing.
 """
 
 import json
@@ -38,6 +38,8 @@ class Inside:
     notes: Sequence[Path]
     checkpoints: Path
     trainings: int = 0  # number of trainings that have begun
+    fits: int = 0  # number of fits of infinite width that have begun
+    resumed: bool = False  # whether one of them continues one that was stopped
     noted: float = field(default=-EVERY_S)
 
     def note(self, progress: Progress) -> None:
@@ -73,11 +75,10 @@ class Watched:
         epochs: number of its epochs.
         of: number of trainings of the run, all as long as this one.
         checkpoint: path of the file from which it continues, or None.
-        resumed: whether it continues a training that was stopped, so that its time is not that of all epochs.
     """
 
-    def __init__(self, epochs: int, of: int, checkpoint: Path | None, resumed: bool) -> None:
-        self.epochs, self.of, self.checkpoint, self.resumed = epochs, of, checkpoint, resumed
+    def __init__(self, epochs: int, of: int, checkpoint: Path | None) -> None:
+        self.epochs, self.of, self.checkpoint = epochs, of, checkpoint
         self.run = _current.get()
         self.before = 0
         if self.run is not None:
@@ -101,9 +102,25 @@ def watched(epochs: int, *, of: int = 1) -> Watched:
     """
     run = _current.get()
     if run is None:
-        return Watched(epochs, of, None, resumed=False)
-    path = run.checkpoints / f"{CHECKPOINT}-{run.trainings}.npz"
-    return Watched(epochs, of, path, resumed=any(run.checkpoints.glob(f"{CHECKPOINT}-{run.trainings}*")))
+        return Watched(epochs, of, None)
+    run.resumed |= any(run.checkpoints.glob(f"{CHECKPOINT}-{run.trainings}.*"))
+    return Watched(epochs, of, run.checkpoints / f"{CHECKPOINT}-{run.trainings}.npz")
+
+
+def fit_file() -> Path | None:
+    """Return the file for what the next fit of infinite width finds, as ``InfiniteWidth(checkpoint=)`` takes it."""
+    run = _current.get()
+    if run is None:
+        return None
+    path = run.checkpoints / f"{CHECKPOINT}-fit-{run.fits}.safetensors"
+    run.fits, run.resumed = run.fits + 1, run.resumed or path.exists()
+    return path
+
+
+def resumed() -> bool:
+    """Whether the run continues one that was stopped, so that the seconds it takes are not those of all its work."""
+    run = _current.get()
+    return run is not None and run.resumed
 
 
 def progress_of(folder: Path) -> Progress | None:

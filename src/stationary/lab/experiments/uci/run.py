@@ -78,7 +78,6 @@ class Clock:
     def __init__(self, device: str) -> None:
         self.device = device
         self.start, self.epochs, self.solving = self.now(), list[float](), 0.0
-        self.resumed = False  # whether training went on from a checkpoint: how long it took is then not known
 
     def now(self) -> float:
         """Return the time in seconds, when the device has finished its work."""
@@ -97,7 +96,7 @@ class Clock:
 
         They are NaN for a training that was stopped and continued, of which this clock has seen a part.
         """
-        if self.resumed:
+        if inside.resumed():
             return math.nan, math.nan, math.nan
         epochs = self.epochs or [self.start]
         first, later = epochs[0] - self.start, epochs[-1] - epochs[0]
@@ -146,7 +145,6 @@ class Given:
         config, folds = self.config, folds or [split.train for split in self.splits]
         seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
         watch = inside.watched(training.epochs)
-        self.clock.resumed |= watch.resumed
 
         def progress(number: int, *losses: float | None) -> None:
             self.clock.epoch(number)
@@ -257,7 +255,7 @@ def _infinite_width(row: InfiniteWidthRow, given: Given) -> Iterator[Predictions
     method = InfiniteWidth(config.prior, n_inducing=2 * config.n_inducing)
     for model, train, held, split in zip(models, trains, helds, given.splits, strict=True):
         start = clock.now()
-        posterior = method.posterior([model], train, validation=held)
+        posterior = replace(method, checkpoint=inside.fit_file()).posterior([model], train, validation=held)
         clock.solving += clock.now() - start
         yield {row.name: partial(_once, posterior, split)}
 

@@ -5,6 +5,7 @@ from torch import nn
 from stationary.inference import ExactDropout, InfiniteWidth, Posterior, predict
 from stationary.lab.experiments.arena.methods.base import Fitted, Judged, by_entropy, probabilities, trained, training
 from stationary.lab.experiments.arena.tasks import Task
+from stationary.lab.runs import inside
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
 
@@ -30,7 +31,7 @@ def restored_prior(task: Task, seed: int) -> Fitted:
 def infinite_width(task: Task, seed: int) -> Fitted:
     """Make the posterior on the features, which are a trunk's although the network here begins behind it."""
     network = nn.Linear(task.n_features, task.n_classes)
-    method = InfiniteWidth(geometry="polar", per_column=False, seed=seed)
+    method = InfiniteWidth(geometry="polar", per_column=False, seed=seed, checkpoint=inside.fit_file())
     posterior = method.posterior(network, task.train, validation=task.validation)
     untempered, numbers = posterior.untempered(), posterior.numbers
     chosen = {
