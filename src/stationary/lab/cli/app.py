@@ -304,14 +304,16 @@ def report(
     from stationary.lab.report.figures import save_figure
 
     choices = choices_from(dataset=dataset, method=method, prior=prior)
-    store, named, parts, failed = RunStore(out / "runs"), {}, {}, False
+    store, named, parts, nothing, failed = RunStore(out / "runs"), {}, {}, list[str](), False
     for name, selection in _reported(names, scale, choices, settings, store).items():
         experiment, configs = EXPERIMENTS[name], selection.configs
         found = [(config, run) for config in configs if (run := _load(store, experiment, config))]
-        if len(found) < len(configs):
-            warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: stationary run {name} ...")
         if not found:
+            nothing.append(name)
             continue
+        if len(found) < len(configs):
+            rest = _command("run", [name], Scale(selection.scale), out, choices, settings)
+            warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: {rest}")
         try:
             named[name] = experiment.report.report([(config, run.arrays) for config, run in found])
             parts[name] = page.Part(named[name], [run.environment for _, run in found], selection.scale)
@@ -328,6 +330,8 @@ def report(
         else:
             warn(f"nothing to report in {out}; {first}")
         raise typer.Exit(1)
+    if nothing:
+        warn(f"no results yet of the others: {_command('run', nothing, scale, out, choices, settings)}")
     if form is Format.csv:
         texts = {}
         for name, section in named.items():
