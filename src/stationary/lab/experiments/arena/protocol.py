@@ -169,8 +169,9 @@ RECIPES_RULE = (
     "The plain recipe has 20 epochs, in which images are shifted by up to 4 pixels and mirrored. Longer: 60 epochs, in "
     "which images are also turned by up to 15 degrees, their saturation, contrast and brightness are multiplied by 0.6 "
     "to 1.4, and a square of 8 pixels is hidden, without label smoothing (after Vaze et al., 2022, who train for 600 "
-    "epochs with RandAugment). Bounded: the spectral norm of every convolution is at most 3, as in DDU. Rotation: a "
-    "second loss, of weight 0.5, for telling the quarter turns of one turned copy of each image (after Hendrycks et "
+    "epochs with RandAugment). Bounded: the spectral norm of the weight of every convolution, as a matrix, is at most "
+    "1, so that one of 3 x 3 places stretches by at most 3, the bound of DDU. Rotation: a second loss, of weight 0.5, "
+    "for telling the quarter turns of one turned copy of each image (after Hendrycks et "
     "al., 2019). All else is as in the plain recipe. Each number was fixed before a trunk was trained, none is chosen, "
     "and every method is judged by the score that it has above. A trunk is always that of the last epoch."
 )

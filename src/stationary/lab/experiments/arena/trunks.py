@@ -149,7 +149,7 @@ EVENTS = {
     "cifar10-strict": STRICT,
     # the numbers are those of protocol.RECIPES_RULE, and were fixed with it
     "cifar10-strict-longer": replace(STRICT, recipe=replace(RESNET18, epochs=60, varied=True)),
-    "cifar10-strict-bounded": replace(STRICT, recipe=replace(RESNET18, bound=3.0)),
+    "cifar10-strict-bounded": replace(STRICT, recipe=replace(RESNET18, bound=1.0)),
     "cifar10-strict-rotated": replace(STRICT, recipe=replace(RESNET18, rotation=0.5)),
     "cifar10-strict-longer-rotated": replace(STRICT, recipe=replace(RESNET18, epochs=60, varied=True, rotation=0.5)),
 }
