@@ -84,6 +84,8 @@ def losses(methods: report.Methods) -> list[str]:
             for method, numbers in methods.items()
             if report.has_probabilities(method)
         }
+        if not values:
+            continue
         best = max(values, key=lambda method: values[method])
         ours = max(
             (method for method in values if protocol.PROTOCOL[method].ours),

@@ -49,7 +49,10 @@ def tables(recipes: Found, seconds: dict[str, float] | None = None) -> Iterator[
         if dataset != PLAIN:
             gains.append((first[0], *(gain(recipes, dataset, method, name) for method, name in of_all)))
     caption = "Recipes of a trunk, cifar10-strict: accuracy on known classes, and AUROC of the other five. Mean and "
-    yield Table(caption + "standard deviation over seeds.", (*columns, "seeds"), tuple(rows))
+    caption += "standard deviation over seeds."
+    if seconds is not None:
+        caption += " Seconds are those of one training, with up to three at a time on one GPU."
+    yield Table(caption, (*columns, "seeds"), tuple(rows))
     caption = "Recipes of a trunk, cifar10-strict: each number minus that of the plain recipe with the same seed. Mean "
     columns = ("recipe", "accuracy", *(PROTOCOL[method].label for method in judges))
     yield Table(caption + "and standard error over seeds.", columns, tuple(gains))
