@@ -87,7 +87,7 @@ INFINITE = {  # the same of the rows of infinite width, which came later
 }
 ON_TABLES = {  # the same of the arena's events with tables, which came later still
     ("arena", "smoke"): (17, "528f18616b51e513ebea5c07e79b3b39e10431ecc827691f699561c050de0f4e"),
-    ("arena", "demo"): (645, "e6b9754350ae2e90e9ea77283346986fdf552ed13429242302242d70db343105"),
+    ("arena", "demo"): (129, "009e8293ffe6dbe37501f71275ddfeb388a82f6c5e32aaaa518728c31abd46c5"),
     ("arena", "paper"): (645, "e6b9754350ae2e90e9ea77283346986fdf552ed13429242302242d70db343105"),
 }
 OF_RECIPES = {  # the same of the arena's recipes of a trunk, the latest
