@@ -7,6 +7,7 @@ With a_i = (1 + pi r_i / 8)^(-1/2), where r_i is the prior variance that the ind
 
 and the outputs at x have mean b + W^T phi and, for every class, variance phi^T H^-1 phi + s^2 (1 - |phi|^2). For two
 classes H is the exact curvature along the difference of the outputs; for more it bounds the curvature from above.
+Where the prior mean is not b alone but b + W_0^T phi, the penalty is |W - W_0|^2 / (2 s^2).
 Labels that may hold at the same time have sigmoids instead, and each has the exact curvature of its own.
 """
 
@@ -42,6 +43,7 @@ class Task:
         variance: s^2, the prior variance of the outputs.
         offset: (c,) their prior mean b.
         total: sum over the machines.
+        prior: (M, c) what the prior mean has beyond b at the inducing inputs, which the kernel interpolates; None is 0.
     """
 
     passes: Passes
@@ -50,6 +52,7 @@ class Task:
     variance: float
     offset: Tensor
     total: Total
+    prior: Tensor | None = None
 
     @property
     def several(self) -> bool:
@@ -127,11 +130,12 @@ def solve(
 
     Args:
         task: the rows and the prior.
-        start: (M, c) where to begin; None is 0.
+        start: (M, c) where to begin; None is the prior mean.
         tolerance: of the gradient's norm, relative to that at W = 0 where that is above 1.
         nearby: (c, M, M) the Cholesky factors of each class's own curvature close to the start, where they are at hand.
     """
     problem = _Problem(task, nearby)
+    start = problem.centre if start is None else start
     mean = task.offset.new_zeros(task.passes.basis.size, len(task.offset)) if start is None else start
     loss, gradient = problem.at(mean)
     goal = tolerance * max(1.0, float(gradient.norm()) if start is None else problem.scale())
@@ -169,6 +173,7 @@ class _Problem:
         self.root: Tensor | None = None  # of a curvature that is not far
         self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
         self.shrink = (1 + math.pi / 8 * task.variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
+        self.centre = None if task.prior is None else task.passes.basis.through(task.prior)  # W_0
         self._scale: float | None = None
         self.exact = False  # whether Newton's directions come from a factorisation
 
@@ -190,8 +195,9 @@ class _Problem:
             z, y, shrink = self.outputs(rows, phi, mean), task.targets[rows], self.shrink[rows]
             loss += task.weight[rows] @ self.likelihood.loss(z, y)
             slope += phi.mT @ (task.weight[rows, None] * shrink * self.likelihood.slope(z, y))
-        half = mean.square().sum() / (2 * task.variance)
-        return float(task.total(loss) + half), task.total(slope) + mean / task.variance
+        rest = mean if self.centre is None else mean - self.centre
+        half = rest.square().sum() / (2 * task.variance)
+        return float(task.total(loss) + half), task.total(slope) + rest / task.variance
 
     def roots(self, mean: Tensor) -> Tensor:
         """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""

@@ -15,7 +15,7 @@ from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk, outputs_of
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
@@ -39,6 +39,7 @@ class Fit:
         self.held = held if held is None else held.to(device)
         self.total: Total = over_processes if method.distributed else alone
         self.trunk = has_trunk(network, place)
+        self.seen = self.trunk or method.prior_mean == "network"  # whether something was trained on the rows before
         self.fingerprint = Fingerprint.of(network, place)
         if method.distributed:
             alike = gathered(torch.tensor([[int(self.fingerprint.digest[:15], 16), held is not None]]))
@@ -58,13 +59,18 @@ class Fit:
             raise ValueError("data must have at least one row of positive weight, got none")
         geometry = Geometry.of(method.geometry or ("polar" if self.trunk else "euclidean"), _chunks(rows), self.total)
         chosen = _subset(len(rows), method.n_inducing, method.seed, method.distributed)
-        inducing = geometry(self._all(rows.z[chosen]))
-        if len(inducing) <= method.n_inducing:
-            inducing = inducing.unique(dim=0) if len(inducing) < 4000 else inducing
+        z = self._all(rows.z[chosen])
+        inducing, prior = geometry(z), None
+        if method.prior_mean == "network":
+            prior = outputs_of(self.network, self.place, z, family, n_outputs)
+        if len(inducing) <= method.n_inducing and len(inducing) < 4000:
+            inducing, number, counts = inducing.unique(dim=0, return_inverse=True, return_counts=True)
+            if prior is not None:  # the mean of what is at the same place
+                prior = prior.new_zeros(len(inducing), n_outputs).index_add(0, number, prior) / counts[:, None]
         held = None if self.held is None else self._used(self.held)
         self.start: Tensor | None = None
         self.nearby: Tensor | None = None
-        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs))
+        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs, prior))
         basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
         return InfiniteWidthPosterior.fitted(
             method,
@@ -80,6 +86,7 @@ class Fit:
             self.total,
             self.start,
             self.nearby,
+            prior,
         )
 
     def _width(self) -> int | None:
@@ -123,11 +130,18 @@ class Fit:
         return Rows(self._all(some.z), self._all(some.y), self._all(some.weight), self._all(some.marks))
 
     def _numbers(
-        self, family: type[Any], rows: Rows, held: Rows | None, geometry: Geometry, inducing: Tensor, n_outputs: int
+        self,
+        family: type[Any],
+        rows: Rows,
+        held: Rows | None,
+        geometry: Geometry,
+        inducing: Tensor,
+        n_outputs: int,
+        prior: Tensor | None,
     ) -> Numbers:
         """Length-scale, variance, temperature, noise and prior mean."""
         method = self.method
-        given = self.held is None and self.trunk and None in (method.lengthscale, method.variance)
+        given = self.held is None and self.seen and None in (method.lengthscale, method.variance)
         if given:
             warnings.warn(
                 "InfiniteWidth chooses its length-scale and variance by the evidence of rows that the trunk was "
@@ -157,17 +171,18 @@ class Fit:
             return Numbers(
                 _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
             )
-        few = inducing[:: -(-len(inducing) // _search.INDUCING)]
-        sample = _search.Sample(method.kernel, few, u, some.y, some.weight, offset, validation)
+        few = slice(None, None, -(-len(inducing) // _search.INDUCING))
+        height = None if prior is None else prior[few]
+        sample = _search.Sample(method.kernel, inducing[few], u, some.y, some.weight, offset, validation, height)
         fixed = method.lengthscale, method.variance, method.temperature
-        found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.trunk, verbose=say)
+        found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.seen, verbose=say)
         if len(found.mean) == len(inducing):
             self.start, self.nearby = found.mean, found.roots
         numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
         if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
             basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
             passes = Passes(basis, lambda each: u[each], len(u), method.memory)
-            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone)
+            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone, prior)
             solution = _classes.solve(task, None, _search.ROUGH)
             mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.variance)
             log_temperature, _ = _search.least(
@@ -186,7 +201,7 @@ class Fit:
     def _offset(self, rows: Rows, n_outputs: int, family: type[Any]) -> Tensor:
         """(c,) the prior mean of the outputs of classes or labels."""
         zero = torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
-        if self.method.prior_mean == "uniform":
+        if self.method.prior_mean != "frequencies":
             return zero
         if family is Categorical:
             counts = self.total(torch.bincount(rows.y, rows.weight, n_outputs).to(zero)) + 1

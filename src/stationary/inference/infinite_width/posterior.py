@@ -16,7 +16,7 @@ from stationary.inference.infinite_width._joint import joint_moments
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, collect, read
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, collect, outputs_of, read
 from stationary.nn.inputs import prepared
 from stationary.nn.running import Batches, Inputs, batches, evaluating, wants_gradients
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, grouped
@@ -92,6 +92,7 @@ class InfiniteWidthPosterior:
     root: Tensor  # (M, M), or (c, M, M)
     rows: Rows | None
     validation_rows: Tensor | None = None
+    own: Tensor | None = None  # (M, c) the network's own outputs at the inducing inputs, where they are the prior mean
 
     @classmethod
     def fitted(
@@ -109,6 +110,7 @@ class InfiniteWidthPosterior:
         total: Total = alone,
         start: Tensor | None = None,
         nearby: Tensor | None = None,
+        own: Tensor | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
@@ -117,7 +119,7 @@ class InfiniteWidthPosterior:
             values = _values.solve(passes, rows.y - numbers.offset, rows.weight, numbers.variance, noise, total)
             mean, root = values.mean, values.root
         else:
-            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total)
+            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total, own)
             if start is None and len(rows) >= MANY * FEWER and not method.distributed:
                 few = rows[torch.arange(0, len(rows), FEWER)]
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
@@ -125,9 +127,8 @@ class InfiniteWidthPosterior:
                 start = _classes.solve(near, None, ROUGH).mean
             solution = _classes.solve(task, start, nearby=nearby)
             mean, root = solution.mean, solution.root
-        return cls(
-            method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
-        )
+        made = method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows
+        return cls(*made, validation_rows, own)
 
     # Prediction
 
@@ -283,6 +284,10 @@ class InfiniteWidthPosterior:
         chosen = greedy(self.basis, u, most, UNSEEN)
         basis = self.basis.extended(u[chosen]) if len(chosen) else self.basis
         start = torch.cat([mean, mean.new_zeros(len(chosen), mean.shape[1])])  # the old features stay what they were
+        own = None
+        if self.own is not None:
+            more = outputs_of(network, self.place, new.z[chosen], self.family, mean.shape[1])
+            own = torch.cat([nn.functional.pad(self.own, (0, mean.shape[1] - self.own.shape[1])), more])
         return InfiniteWidthPosterior.fitted(
             self.method,
             network,
@@ -295,6 +300,7 @@ class InfiniteWidthPosterior:
             rows,
             self.validation_rows,
             start=None if self.family is Gaussian else start,
+            own=own,
         )
 
     def _with_classes(self, y: Tensor) -> tuple[Numbers, Tensor, Tensor]:
