@@ -37,7 +37,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
         "offset": numbers.offset,
         "variance": torch.as_tensor(numbers.variance, dtype=torch.float64),
     }
-    optional = {"noise": numbers.noise, "validation_rows": posterior.validation_rows, "own": posterior.own}
+    optional = {"noise": numbers.noise, "validation_rows": posterior.validation_rows}
     if (varying := numbers.input_noise) is not None:
         optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
         optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
@@ -109,5 +109,4 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
         tensors["root"],
         rows,
         tensors.get("validation_rows"),
-        tensors.get("own"),
     )

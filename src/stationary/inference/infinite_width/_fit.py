@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,12 +58,13 @@ class Fit:
         rows = replace(rows, y=y, weight=rows.weight * self._class_weights(y, n_outputs))
         if len(rows) == 0:
             raise ValueError("data must have at least one row of positive weight, got none")
-        geometry = Geometry.of(method.geometry or ("polar" if self.trunk else "euclidean"), _chunks(rows), self.total)
+        name, n_classes = method.geometry or ("polar" if self.trunk else "euclidean"), n_outputs * (y.ndim == 1)
+        geometry = Geometry.of(name, _chunks(rows), n_classes, self.total)
         chosen = _subset(len(rows), method.n_inducing, method.seed, method.distributed)
         z = self._all(rows.z[chosen])
         inducing, prior = geometry(z), None
         if method.prior_mean == "network":
-            prior = outputs_of(self.network, self.place, z, family, n_outputs)
+            prior = outputs_of(self.network, self.place, z, family)
         if len(inducing) <= method.n_inducing and len(inducing) < 4000:
             inducing, number, counts = inducing.unique(dim=0, return_inverse=True, return_counts=True)
             if prior is not None:  # the mean of what is at the same place
@@ -172,10 +174,14 @@ class Fit:
                 _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
             )
         few = slice(None, None, -(-len(inducing) // _search.INDUCING))
-        height = None if prior is None else prior[few]
-        sample = _search.Sample(method.kernel, inducing[few], u, some.y, some.weight, offset, validation, height)
-        fixed = method.lengthscale, method.variance, method.temperature
-        found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.seen, verbose=say)
+        sample = _search.Sample(method.kernel, inducing[few], u, some.y, some.weight, offset, validation)
+        search = partial(_search.search, per_column=per_column, cross_validate=not self.seen, verbose=say)
+        lengthscale: float | Tensor | None = method.lengthscale
+        if prior is not None:
+            if lengthscale is None:  # that of the labels: the longest there is would interpolate the network best
+                lengthscale = search(sample, None, None, None).lengthscale
+            sample = replace(sample, prior=prior[few])
+        found = search(sample, lengthscale, method.variance, method.temperature)
         if len(found.mean) == len(inducing):
             self.start, self.nearby = found.mean, found.roots
         numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
@@ -184,7 +190,7 @@ class Fit:
             passes = Passes(basis, lambda each: u[each], len(u), method.memory)
             task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone, prior)
             solution = _classes.solve(task, None, _search.ROUGH)
-            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.variance)
+            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.prior_variance)
             log_temperature, _ = _search.least(
                 lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
             )
@@ -312,7 +318,7 @@ def _subset(n: int, most: int, seed: int, distributed: bool) -> Tensor:
 
 
 def _chunks(rows: Rows, size: int = 2**15) -> Callable[[], Any]:
-    return lambda: ((rows.z[i : i + size], rows.weight[i : i + size]) for i in range(0, len(rows), size))
+    return lambda: ((part.z, part.weight, part.y) for i in range(0, len(rows), size) for part in [rows[i : i + size]])
 
 
 def has_float64(device: torch.device) -> bool:

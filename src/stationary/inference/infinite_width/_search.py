@@ -226,7 +226,7 @@ def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, te
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
         return 1.0 if temperature is None else temperature, loss, None
     u, y = sample.validation
-    outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.variance)
+    outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.prior_variance)
     return *_best(*outputs, sample.offset, y, None, temperature), None
 
 

@@ -101,11 +101,8 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
     return flat(found[-1])
 
 
-def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any], n_outputs: int) -> Tensor:
-    """(n, c) what the network itself makes of features (n, d), in float64; for classes their mean is 0 in each row.
-
-    Classes that are not the network's own have 0.
-    """
+def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any]) -> Tensor:
+    """(n, c) what the network itself makes of features (n, d), in float64; for classes their mean is 0 in each row."""
     readout = place.readout(network)
     if family is Gaussian or readout is None:
         raise ValueError(
@@ -115,9 +112,7 @@ def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any], n
     with evaluating(network):
         parameter = next(readout.parameters())
         outputs = readout(z.to(parameter)).to(z.device, torch.float64)
-    if family is Categorical:
-        outputs = outputs - outputs.mean(1, keepdim=True)
-    return torch.cat([outputs, outputs.new_zeros(len(z), n_outputs - outputs.shape[1])], 1)
+    return outputs - outputs.mean(1, keepdim=True) if family is Categorical else outputs
 
 
 def flat(features: Tensor) -> Tensor:

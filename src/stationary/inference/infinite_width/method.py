@@ -51,8 +51,9 @@ class InfiniteWidth(Method):
             would be chosen.
         n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations.
         geometry: where features are far from each other: "polar" (direction and length), "euclidean" (standardised
-            columns), or "l2" (direction alone, which does not see what is too long). None is "polar" for a network
-            with a trunk and "euclidean" for one without.
+            columns), "whitened" (features of rows of one class have the same spread in every direction), or "l2"
+            (direction alone, which does not see what is too long). None is "polar" for a network with a trunk and
+            "euclidean" for one without.
         per_column: whether each column has its own length-scale. None is True for a network without a trunk, False
             for one with a trunk. A column that turns out irrelevant is then never far.
         features: where the features are: the name of a module whose output they are, or a function of a batch of
@@ -81,7 +82,7 @@ class InfiniteWidth(Method):
     temperature: float | None = None
     noise: float | Literal["input"] | None = None
     n_inducing: int = 1000
-    geometry: Literal["polar", "euclidean", "l2"] | None = None
+    geometry: Literal["polar", "euclidean", "whitened", "l2"] | None = None
     per_column: bool | None = None
     features: str | Reader | None = None
     prior_mean: Literal["uniform", "frequencies", "network"] = "uniform"

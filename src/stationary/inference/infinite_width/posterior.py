@@ -16,7 +16,7 @@ from stationary.inference.infinite_width._joint import joint_moments
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, collect, outputs_of, read
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, collect, read
 from stationary.nn.inputs import prepared
 from stationary.nn.running import Batches, Inputs, batches, evaluating, wants_gradients
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, grouped
@@ -92,7 +92,6 @@ class InfiniteWidthPosterior:
     root: Tensor  # (M, M), or (c, M, M)
     rows: Rows | None
     validation_rows: Tensor | None = None
-    own: Tensor | None = None  # (M, c) the network's own outputs at the inducing inputs, where they are the prior mean
 
     @classmethod
     def fitted(
@@ -110,7 +109,7 @@ class InfiniteWidthPosterior:
         total: Total = alone,
         start: Tensor | None = None,
         nearby: Tensor | None = None,
-        own: Tensor | None = None,
+        prior: Tensor | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
@@ -119,7 +118,7 @@ class InfiniteWidthPosterior:
             values = _values.solve(passes, rows.y - numbers.offset, rows.weight, numbers.variance, noise, total)
             mean, root = values.mean, values.root
         else:
-            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total, own)
+            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total, prior)
             if start is None and len(rows) >= MANY * FEWER and not method.distributed:
                 few = rows[torch.arange(0, len(rows), FEWER)]
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
@@ -127,8 +126,10 @@ class InfiniteWidthPosterior:
                 start = _classes.solve(near, None, ROUGH).mean
             solution = _classes.solve(task, start, nearby=nearby)
             mean, root = solution.mean, solution.root
-        made = method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows
-        return cls(*made, validation_rows, own)
+            numbers = replace(numbers, variance=task.prior_variance)
+        return cls(
+            method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
+        )
 
     # Prediction
 
@@ -266,6 +267,11 @@ class InfiniteWidthPosterior:
             raise ValueError(
                 "update needs the training rows, which this posterior was saved without; save it with rows=True"
             )
+        if self.method.prior_mean == "network":
+            raise ValueError(
+                "update must be of a posterior whose prior_mean is not 'network', since the network says nothing of new "
+                "rows; got 'network': train the network on them too, and make the posterior again"
+            )
         if self.method.class_weight is not None:
             raise ValueError(
                 f"update must be of a posterior without class_weight, whose weights depend on all rows; got "
@@ -284,10 +290,6 @@ class InfiniteWidthPosterior:
         chosen = greedy(self.basis, u, most, UNSEEN)
         basis = self.basis.extended(u[chosen]) if len(chosen) else self.basis
         start = torch.cat([mean, mean.new_zeros(len(chosen), mean.shape[1])])  # the old features stay what they were
-        own = None
-        if self.own is not None:
-            more = outputs_of(network, self.place, new.z[chosen], self.family, mean.shape[1])
-            own = torch.cat([nn.functional.pad(self.own, (0, mean.shape[1] - self.own.shape[1])), more])
         return InfiniteWidthPosterior.fitted(
             self.method,
             network,
@@ -300,7 +302,6 @@ class InfiniteWidthPosterior:
             rows,
             self.validation_rows,
             start=None if self.family is Gaussian else start,
-            own=own,
         )
 
     def _with_classes(self, y: Tensor) -> tuple[Numbers, Tensor, Tensor]:
