@@ -33,6 +33,7 @@ def network():
 CASES = {
     "trunk": (network, {"validation": HELD}),
     "columns": (lambda: nn.Linear(4, 3), {}),
+    "network's mean": (network, {"validation": HELD, "method": {"prior_mean": "network", "geometry": "whitened"}}),
     "labels": (lambda: nn.Linear(4, 3), {"several": True}),
 }
 
@@ -40,9 +41,10 @@ CASES = {
 def posterior(case, method):
     build, options = CASES[case]
     x, y = TRAIN
+    method = replace(method, **options.get("method", {}))
     if options.get("several"):
         return method.posterior(build(), (x, nn.functional.one_hot(y, 3)))
-    return method.posterior(build(), TRAIN, **options)
+    return method.posterior(build(), TRAIN, validation=options.get("validation"))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.arena.config import TRAINING
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.cifar10 import report as cifar10_report
 from stationary.lab.report.content import Section
@@ -86,8 +87,12 @@ INFINITE = {  # the same of the rows of infinite width, which came later
 }
 ON_TABLES = {  # the same of the arena's events with tables, which came later still
     ("arena", "smoke"): (17, "528f18616b51e513ebea5c07e79b3b39e10431ecc827691f699561c050de0f4e"),
-    ("arena", "demo"): (645, "e6b9754350ae2e90e9ea77283346986fdf552ed13429242302242d70db343105"),
+    ("arena", "demo"): (129, "009e8293ffe6dbe37501f71275ddfeb388a82f6c5e32aaaa518728c31abd46c5"),
     ("arena", "paper"): (645, "e6b9754350ae2e90e9ea77283346986fdf552ed13429242302242d70db343105"),
+}
+OF_RECIPES = {  # the same of the arena's recipes of a trunk, the latest
+    ("arena", "demo"): (32, "1c289c892fc2401bdfcea546c34ecd7bbe1601edcdb265fb18e064ae89b75b9a"),
+    ("arena", "paper"): (160, "7ceeaab49b014824abdd03a455c24bd4832571216a358764e29703ae3dfcd245"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
 ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 33, "bo": 54}  # files that ``stationary archive`` wrote
@@ -106,9 +111,12 @@ def is_infinite(config):
 def test_configurations_keep_their_folders(name, scale):
     grid = EXPERIMENTS[name].config.configs(scale)
     on_tables = [config for config in grid if getattr(config, "event", None) in OF_EVENT]
-    of_networks = [config for config in grid if not is_infinite(config) and config not in on_tables]
-    infinite = [config for config in grid if is_infinite(config) and config not in on_tables]
-    for known, some in ((IDENTITIES, of_networks), (INFINITE, infinite), (ON_TABLES, on_tables)):
+    of_recipes = [config for config in grid if getattr(config, "event", None) == TRAINING]
+    earlier = [config for config in grid if config not in on_tables + of_recipes]
+    of_networks = [config for config in earlier if not is_infinite(config)]
+    infinite = [config for config in earlier if is_infinite(config)]
+    parts = ((IDENTITIES, of_networks), (INFINITE, infinite), (ON_TABLES, on_tables), (OF_RECIPES, of_recipes))
+    for known, some in parts:
         folders = sorted(folder(name, config) for config in some)
         digest = hashlib.sha256(" ".join(folders).encode()).hexdigest()
         assert (len(folders), digest) == known.get((name, scale), (0, NOTHING))

@@ -41,7 +41,7 @@ def called(label: str) -> str:
     """Return a method's label as a sentence has it: "the ensemble of 5", "our finite head", "infinite width"."""
     if label.startswith(OURS):
         own = label.removeprefix(OURS)
-        return own if own == INFINITE_WIDTH else f"our {own}"
+        return own if own.startswith(INFINITE_WIDTH) else f"our {own}"
     return f"the {label}" if label.startswith(WITH_ARTICLE) else label
 
 
