@@ -188,7 +188,7 @@ def in_words(methods: Methods) -> list[str]:
     said = [_against(methods, unknown, first=k == 0) for k, unknown in enumerate(unknowns(methods))]
     said += [_on_known(methods)] * any(has_probabilities(method) for method in methods)
     if left_out := [called(entry.label) for method, entry in PROTOCOL.items() if method not in methods]:
-        said.append(f"{listed(left_out)} {'has' if len(left_out) == 1 else 'have'} not run here.")
+        said.append(f"There are no results of {listed(left_out)} here.")
     return said
 
 

@@ -66,7 +66,7 @@ def in_words(recipes: Found) -> list[str]:
         found = gain(recipes, dataset, INFINITE_WIDTH, UNKNOWN)
         if found:
             told.append(
-                f"Behind a trunk by the recipe {RECIPES[dataset]} the AUROC of infinite width is {found.mean:+.4f} ± "
-                f"{found.std or 0.0:.4f} beside that of the plain recipe, paired by seed."
+                f"A trunk by the recipe {RECIPES[dataset]!r} changes the AUROC of infinite width by {found.mean:+.4f} "
+                f"± {found.std or 0.0:.4f}, paired by seed with the plain recipe."
             )
     return told
