@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import stationary
 from stationary.lab.cli import app as cli
-from stationary.lab.cli import places
+from stationary.lab.cli import places, status
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.runs import store
 from stationary.lab.runs.store import RunStore
@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch
 
 
 def test_an_error_of_ours_is_not_hidden(call, monkeypatch):
-    monkeypatch.setattr(cli, "print_table", lambda *_: os.stat("no such file"))
+    monkeypatch.setattr(status, "print_table", lambda *_: os.stat("no such file"))
     assert isinstance(call("list").exception, FileNotFoundError)
 
 
