@@ -1,7 +1,8 @@
 """What happens inside a run: the epochs of its training, which ``stationary run`` shows and continues from.
 
-An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``, and ``fit_file`` for what
-``InfiniteWidth`` takes as ``checkpoint``. Where nobody runs it through the command line, as in a test, they do nothing.
+An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``, ``fit_file`` for what
+``InfiniteWidth`` takes as ``checkpoint``, and ``kept`` for a place for the state of a loop of its own. Where nobody
+runs it through the command line, as in a test, they do nothing.
 """
 
 import json
@@ -12,6 +13,9 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from stationary._files import Pace, write_atomically
 
 PROGRESS = "progress.json"  # in the folder of a run that is running
 CHECKPOINT = "checkpoint"  # how the files begin from which a run continues
@@ -39,6 +43,7 @@ class Inside:
     checkpoints: Path
     trainings: int = 0  # number of trainings that have begun
     fits: int = 0  # number of fits of infinite width that have begun
+    loops: int = 0  # number of loops that have begun
     resumed: bool = False  # whether one of them continues one that was stopped
     noted: float = field(default=-EVERY_S)
 
@@ -115,6 +120,44 @@ def fit_file() -> Path | None:
     path = run.checkpoints / f"{CHECKPOINT}-fit-{run.fits}.safetensors"
     run.fits, run.resumed = run.fits + 1, run.resumed or path.exists()
     return path
+
+
+class Kept:
+    """The state of a long loop in a file, from which a run that was stopped goes on.
+
+    Args:
+        path: path of the file; None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.pace = path, Pace()
+        self.state: dict[str, Any] = {}  # the arrays by name that were kept last; empty where there are none
+        if path is not None and path.exists():
+            import numpy as np
+
+            with np.load(path, allow_pickle=False) as archive:
+                self.state = dict(archive)
+
+    def keep(self, state: dict[str, Any]) -> None:
+        """Write the state, arrays by name, if half a minute has passed."""
+        if self.path is None or not self.pace.due(last=False):
+            return
+        import numpy as np
+
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        if self.pace.affords(arrays.values()):
+            write_atomically(self.path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+            self.pace.restart()
+
+
+def kept() -> Kept:
+    """Keep the state of a loop that begins now."""
+    run = _current.get()
+    if run is None:
+        return Kept(None)
+    path = run.checkpoints / f"{CHECKPOINT}-loop-{run.loops}.npz"
+    run.loops, run.resumed = run.loops + 1, run.resumed or path.exists()
+    return Kept(path)
 
 
 def resumed() -> bool:
