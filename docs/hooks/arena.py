@@ -108,7 +108,7 @@ def page(root: Path) -> str:
             "event": event,
             "name": words.name_of(dataset),
             "losses": report.in_words(methods),
-            "tables": tables(report.tables(event, dataset, methods)),
+            "tables": [table.split("\n\n", 1) for table in tables(report.tables(event, dataset, methods))],
         }
         for (event, dataset), methods in found.items()
     }
