@@ -6,14 +6,16 @@ Fashion-MNIST, the features of the arena's first trunk (``arena/images.py`` says
 at a time are left out of 8,000 training rows; of the validation rows, every second one of the other classes chooses,
 and the rest are told from those of the two classes. No test row and no other data are looked at. The trunk has seen all
 classes, so this is no test of unknown images: it asks whether these rows would have chosen another geometry or score.
-Infinite width has 300 inducing rows here; "white" are features that are whitened by their covariance within classes.
+Infinite width has 300 inducing rows here; "white" are features that are whitened by their covariance within classes,
+"network" begins with what the trunk's own last layer says, of which only the outputs of the other classes are kept.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from stationary import metrics
 from stationary.inference import InfiniteWidth, predict
@@ -27,6 +29,14 @@ from stationary.training.data import Pair
 
 ROWS, INDUCING, CLASSES = 8_000, 300, 10
 PEERS = ("rmd", "mahalanobis", "knn", "ddu")
+POLAR = InfiniteWidth(geometry="polar", per_column=False, n_inducing=INDUCING)
+WHITE = replace(POLAR, geometry="whitened")
+OURS = {
+    "infinite width": POLAR,
+    "infinite width, white": WHITE,
+    "infinite width, network": replace(POLAR, prior_mean="network"),
+    "infinite width, white, network": replace(WHITE, prior_mean="network"),
+}
 
 
 def without(task: Task, left_out: tuple[int, ...]) -> Task:
@@ -43,30 +53,16 @@ def without(task: Task, left_out: tuple[int, ...]) -> Task:
     (x, y), (held, labels) = known(task.train), known(task.validation)
     rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:ROWS]
     unknown = task.validation[0][number[task.validation[1]] < 0]
-    layer = nn.Linear(task.n_features, len(kept)).requires_grad_(False)  # its probabilities are not looked at
+    layer = nn.Linear(task.n_features, len(kept)).requires_grad_(False)
+    layer.weight.copy_(task.network.weight[kept])
+    layer.bias.copy_(task.network.bias[kept])
     chooser, rest = (held[::2], labels[::2]), (held[1::2], labels[1::2])
     return Task((x[rows], y[rows]), chooser, rest, {"left out": unknown}, layer)
 
 
-def whitened(task: Task) -> Task:
-    x, y = task.train
-    rest = torch.cat([x[y == label] - x[y == label].mean(0) for label in y.unique()]).double()
-    values, vectors = torch.linalg.eigh(rest.T @ rest / len(rest))
-    white = (vectors / values.clamp_min(1e-3 * float(values.mean())).sqrt()) @ vectors.T
-    mean = x.double().mean(0)
-
-    def of(z: Tensor) -> Tensor:
-        return ((z.double() - mean) @ white).float()
-
-    (held, labels), (shown, truth) = task.validation, task.test
-    unknown = {name: of(z) for name, z in task.unknown.items()}
-    return Task((of(x), y), (of(held), labels), (of(shown), truth), unknown, task.network)
-
-
-def infinite_width(task: Task) -> dict[str, float]:
+def infinite_width(task: Task, method: InfiniteWidth) -> dict[str, float]:
     """Return the AUROC of several scores, and the NLPD of known rows."""
-    method = InfiniteWidth(geometry="polar", per_column=False, n_inducing=INDUCING)
-    posterior = method.posterior(nn.Linear(task.n_features, task.n_classes), task.train, validation=task.validation)
+    posterior = method.posterior(task.network, task.train, validation=task.validation)
     known, unknown = (predict(posterior.untempered(), x) for x in (task.test[0], task.unknown["left out"]))
     return {
         "AUROC energy": metrics.auroc(known.energy(), unknown.energy()),
@@ -89,9 +85,9 @@ def main() -> None:
     whole, found = images.task("fashion-mnist", 0), []
     for first in range(0, CLASSES, 2):
         task = without(whole, (first, first + 1))
-        one: dict[str, dict[str, float]] = {"infinite width": infinite_width(task)}
-        one["infinite width, white"] = infinite_width(whitened(task))
+        one = {name: infinite_width(task, method) for name, method in OURS.items()}
         one |= {name: peer(task, name) for name in PEERS}
+        one["the network itself"] = {"NLPD": nlpd(task.network(task.test[0]).softmax(1), task.test[1])}
         found.append({"left out": [first, first + 1], "methods": one})
         write_json(options.json, {"features": whole.digest, "environment": environment(), "folds": found})
 
