@@ -5,11 +5,11 @@
 
 Fashion-MNIST, the features of the arena's first trunk (``arena/images.py`` says where they are looked for). Two classes
 at a time are left out of 8,000 training rows; of the validation rows, every second one of the other classes chooses,
-and the rest are told from those of the two classes. With --clinc150, 15 of the 150 intents are left out of 4,000 rows,
-the vectors know none of them, and infinite width has 600 inducing rows. No test row and no other data are looked at. The trunk has seen all
-classes, so this is no test of unknown images: it asks whether these rows would have chosen another geometry or score.
-On Fashion-MNIST infinite width has 300 inducing rows; "white" are features that are whitened by their covariance within classes,
-"network" begins with what the trunk's own last layer says, of which only the outputs of the other classes are kept.
+and the rest are told from those of the two classes. With --clinc150, 15 of the 150 intents are left out of 4,000 rows.
+No test row and no other data are looked at. The trunk has seen all classes, so this is no test of unknown images: it
+asks whether these rows would have chosen another configuration or score. The vectors of CLINC150 know no intent.
+Infinite width has 300 inducing rows, 600 with --clinc150; "white" are features that are whitened by their covariance
+within classes, and "network" begins with the outputs of the network's own last layer for the other classes.
 """
 
 import argparse

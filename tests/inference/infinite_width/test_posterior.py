@@ -222,7 +222,9 @@ def test_the_length_scale_of_the_labels_is_that_without_the_network():
 )
 def test_a_network_that_cannot_be_the_prior_mean(settings, targets):
     method = replace(GIVEN, prior_mean="network", **settings)
-    with pytest.raises(ValueError, match=r"prior_mean must be 'uniform' or 'frequencies' for a regression, .* 'network'"):
+    with pytest.raises(
+        ValueError, match=r"prior_mean must be 'uniform' or 'frequencies' for a regression, .*'network'"
+    ):
         method.posterior(network(targets.shape[-1] if targets.ndim > 1 else 3), (X, targets))
 
 
