@@ -18,7 +18,7 @@ NEW = torch.cat([X[:20], 1.5 * X[20:40], 1e3 * X[40:60]])
 GIVEN = {"lengthscale": 1.0, "variance": 5.0, "temperature": 0.5, "noise": 0.1, "n_inducing": 60}
 BATCH = ({0: torch.export.Dim("batch")},)
 each_kind = pytest.mark.parametrize("kind", TARGETS)
-each_geometry = pytest.mark.parametrize("geometry", ["polar", "euclidean"])
+each_geometry = pytest.mark.parametrize("geometry", ["polar", "euclidean", "whitened"])
 runs_onnx = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # from within torch.onnx
 
 
@@ -74,6 +74,11 @@ def test_the_mean_and_std_of_the_posterior(kind, geometry):
     check(outputs, posterior, NEW)
     program = torch.export.export(model, (NEW[:3],), dynamic_shapes=BATCH)
     check(program.module()(NEW), posterior, NEW)
+
+
+def test_what_began_with_the_network():
+    posterior = posterior_of(Net(), prior_mean="network")
+    check(st.exact_predictor(posterior)(NEW), posterior, NEW)
 
 
 def test_the_std_of_a_regression_is_that_of_the_function():
@@ -147,7 +152,12 @@ def test_dtypes(dtype):
 @runs_onnx
 @pytest.mark.parametrize(
     ("kind", "geometry", "features"),
-    [("classes", "polar", None), ("labels", "euclidean", None), ("values", "polar", "body")],
+    [
+        ("classes", "polar", None),
+        ("classes", "whitened", None),
+        ("labels", "euclidean", None),
+        ("values", "polar", "body"),
+    ],
 )
 def test_onnxruntime_gives_the_same(kind, geometry, features):
     """In double precision, so that what differs is the head: ONNX's exporter holds sqrt(5) in 32 bits."""
