@@ -632,18 +632,22 @@ def test_ray_notes_how_far_a_run_is_where_the_disk_is_shared(store, cluster):
     """A worker writes into the folder of the run."""
     uci = EXPERIMENTS["uci"]
     task = Task(uci, replace(uci.config.Config(), dataset="diabetes", hidden=(8, 4), epochs=10**6))
-    folder, noted = store.folder(*task.key), threading.Event()
+    folder, noted, over = store.folder(*task.key), threading.Event(), threading.Event()
 
     def stop():
         try:
-            wait_until(lambda: (folder / PROGRESS).exists(), 60)
+            wait_until(lambda: (folder / PROGRESS).exists() or over.is_set(), 60)
             noted.set()
         finally:
-            os.kill(os.getpid(), signal.SIGINT)
+            if not over.is_set():
+                os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=stop, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        run_missing([task], store, engine="ray", address=cluster.address)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_missing([task], store, engine="ray", address=cluster.address)
+    finally:
+        over.set()
     assert noted.is_set() and not list(store.root.glob(".*")), "the sign by which a shared disk is known is gone"
 
 
