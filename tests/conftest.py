@@ -4,6 +4,7 @@
 integration.
 """
 
+import gc
 import os
 import shutil
 
@@ -21,6 +22,15 @@ NEEDS = {
     "latex": (lambda: shutil.which("pdflatex"), "no pdflatex found"),
     "gpu": (torch.cuda.is_available, "no CUDA GPU found"),
 }
+
+
+gc.disable()  # modules and tests stay: to look for garbage among them, while they are collected or later, finds nothing
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.set_threshold(20_000)
+    gc.enable()
 
 
 def pytest_runtest_setup(item):
