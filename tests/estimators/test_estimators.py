@@ -2,8 +2,6 @@
 
 import math
 import pickle
-import subprocess
-import sys
 
 import joblib
 import numpy as np
@@ -544,27 +542,6 @@ def test_swag_weighs_rows():
     )
     weight = np.random.default_rng(0).uniform(0.1, 2, len(y))
     assert not np.array_equal(fit(weight).predict_proba(X), fit(None).predict_proba(X))
-
-
-# The package
-
-
-def test_the_package_imports_without_scikit_learn():
-    script = """
-import sys, pytest
-import stationary as st
-assert "sklearn" not in sys.modules
-assert st.StationaryClassifier.__name__ == "StationaryClassifier" and "sklearn" in sys.modules
-with pytest.raises(AttributeError, match="no attribute 'StationaryClustering'"):
-    st.StationaryClustering
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_a_missing_scikit_learn_names_its_extra():
-    script = "import sys; sys.modules['sklearn'] = None; import stationary as st; st.StationaryRegressor"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "pip install 'stationary[sklearn]'" in run.stderr
 
 
 @pytest.mark.gpu
