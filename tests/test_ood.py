@@ -1,8 +1,6 @@
 """Scores by their definition, the detector's promises, and digits: five known and five unknown classes."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest

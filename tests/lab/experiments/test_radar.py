@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
@@ -706,8 +707,19 @@ def results():
     return [*found, (replace(TINY, method="ensemble"), own)]
 
 
-def test_report(results):
-    section = radar_report.report(results)
+@pytest.fixture(scope="module")
+def section(results):
+    return radar_report.report(results)
+
+
+@pytest.fixture
+def empty_figures(monkeypatch):
+    """For tests of words and files: test_experiments.py draws the figures of a run."""
+    for name in ("_histograms", "_examples", "_by_noise", "_patterns"):
+        monkeypatch.setattr(radar_report, name, lambda *_: Figure())
+
+
+def test_report(results, section):
     assert list(section.figures) == ["radar-entropy", "radar-examples", "radar-noise", "radar-patterns"]
     assert section.captions.keys() == section.figures.keys()
     keys = [(record["prior"], record["metric"]) for record in section.records]
@@ -726,8 +738,8 @@ def test_report(results):
     assert by_key["matern52 ensemble", "ACC known"]["std"] is None
 
 
-def test_tables_stand_beside_the_papers_numbers(results):
-    first, second = radar_report.report(results).tables
+def test_tables_stand_beside_the_papers_numbers(results, section):
+    first, second = section.tables
     names = ["ReLU", "Matérn-5/2", "Matérn-5/2 restored", "Matérn-5/2 ensemble"]
     assert [row[0] for row in first.rows] == [row[0] for row in second.rows] == names
     accuracy = [row[first.columns.index("ACC known")] for row in first.rows]
@@ -763,6 +775,7 @@ def with_auroc(results, prior, values):
     ],
     ids=["all", "other order", "two of three", "one", "none"],
 )
+@pytest.mark.usefixtures("empty_figures")
 def test_seeds_are_compared_with_themselves(results, relu, verdict):
     """Also where some have not run yet."""
     some = [*with_auroc(results, "relu", relu), *with_auroc(results, "matern52", {0: 0.61, 1: 0.71, 2: 0.80})]
@@ -809,6 +822,7 @@ def test_one_seed_says_little(difference, word):
     assert text == f"Matérn-5/2 is {word} by 0.050, in one seed, which says little"
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_from_the_command_line(tmp_path):
     experiment.simulated.cache_clear()
     options = "--scale", "smoke", "--method", "NN", "--out", str(tmp_path)
