@@ -45,12 +45,13 @@ def found(name, config):
 
 
 # What takes long and has tests of its own: each method of the arena on the same generated data and each way of asking,
-# in test_arena.py, test_arena_tables.py and test_active_learning.py; each kernel of a Gaussian process, in tests/gp.
+# in test_arena.py, test_arena_tables.py and test_active_learning.py; each kernel of a Gaussian process, in tests/gp;
+# and each activation in a head, in tests/nn.
 LONG = {
     "arena": lambda config: config.method in ("mc dropout", "ensemble", "random forest", "gaussian process"),
     "active": lambda config: config.method.startswith("infinite width") and config.method != "infinite width bald",
     "banana": lambda config: config.model == "gp" and config.prior not in ("relu", "matern52"),
-    "digits": lambda config: config.prior == "matern32 infinite width",  # one kernel of infinite width stands for both
+    "digits": lambda config: config.prior not in ("relu", "matern52", "sincos", "matern52 infinite width"),
 }
 
 
@@ -58,10 +59,7 @@ LONG = {
     ("name", "whole"),
     [
         *(pytest.param(name, name not in LONG, id=name) for name in EXPERIMENTS if name != "cifar10"),
-        *(
-            pytest.param(name, True, marks=pytest.mark.slow, id=f"all of {name}")
-            for name in ("arena", "active", "banana")
-        ),
+        *(pytest.param(name, True, marks=pytest.mark.slow, id=f"all of {name}") for name in LONG),
         # GoogLeNet on a processor takes its time; test_cifar10.py has the same on small features
         pytest.param("cifar10", True, marks=pytest.mark.slow, id="cifar10"),
     ],
