@@ -530,7 +530,12 @@ def double():
     experiment.simulated.cache_clear()
 
 
-@pytest.fixture(scope="module", params=ROWS, ids=" ".join)
+def row(key):
+    """A row of the tables; ReLU's is that of the Matérn network without its restored prior, and runs in make slow."""
+    return pytest.param(key, id=" ".join(key), marks=pytest.mark.slow if key == ("relu", "NN") else ())
+
+
+@pytest.fixture(scope="module", params=[row(key) for key in ROWS])
 def ran(request, double):
     prior, method = request.param
     config = replace(TINY, prior=prior, method=method, seeds=(3, 1))
