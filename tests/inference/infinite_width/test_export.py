@@ -147,7 +147,11 @@ def test_dtypes(dtype):
 @runs_onnx
 @pytest.mark.parametrize(
     ("kind", "geometry", "features"),
-    [("classes", "polar", None), ("labels", "euclidean", None), ("values", "polar", "body")],
+    [  # what the exported module computes is compared above, of every kind; one of them runs each day
+        pytest.param("classes", "polar", None, marks=pytest.mark.slow),
+        pytest.param("labels", "euclidean", None, marks=pytest.mark.slow),
+        ("values", "polar", "body"),
+    ],
 )
 def test_onnxruntime_gives_the_same(kind, geometry, features):
     """In double precision, so that what differs is the head: ONNX's exporter holds sqrt(5) in 32 bits."""
