@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from stationary.lab.experiments.arena import protocol, protocol_tables, ranks, report, report_tables
+from stationary.lab.experiments.arena import protocol, protocol_tables, ranks, report, report_recipes, report_tables
 from stationary.lab.experiments.arena.config import EVENTS, Config
 from stationary.lab.report.content import Section, Table
 from stationary.lab.report.render import render_csv, render_markdown
@@ -84,6 +84,8 @@ def losses(methods: report.Methods) -> list[str]:
             for method, numbers in methods.items()
             if report.has_probabilities(method)
         }
+        if not values:
+            continue
         best = max(values, key=lambda method: values[method])
         ours = max(
             (method for method in values if protocol.PROTOCOL[method].ours),
@@ -151,7 +153,12 @@ def origins(folder: Path, *, tables: bool = False) -> str:
 
 def page(root: Path) -> str:
     folder = root / "results" / "arena"
-    found = report.by_dataset(results(folder))
+    every = report.by_dataset(results(folder))
+    found, recipes = report.without_recipes(every), report_recipes.found_of(every)
+    trunks = json.loads((folder / "trunks.json").read_bytes())
+    seconds = {
+        name: float(np.mean([one["seconds"] for one in trunks[name]["trunks"]])) for name in recipes if name in trunks
+    }
     grid = [("method", "code", "score", "what is chosen", "what is not"), (":--",) * 5, *protocol.rows()]
     parts = {
         dataset: {
@@ -172,7 +179,9 @@ def page(root: Path) -> str:
         verdict=verdict(found),
         left_out=left_out(root),
         training=protocol.TRAINING_RULE,
-        trunks=json.loads((folder / "trunks.json").read_bytes()),
+        trunks=trunks,
+        recipes=tables(report_recipes.tables(recipes, seconds)),
+        recipes_rule=protocol.RECIPES_RULE,
         origins=origins(folder),
     )
 
@@ -224,7 +233,7 @@ def write(root: Path = ROOT) -> None:
 
 def draw(root: Path = ROOT) -> None:
     """Draw the ranks."""
-    found = report.by_dataset(results(root / "results" / "arena"))
+    found = report.without_recipes(report.by_dataset(results(root / "results" / "arena")))
     ranks.figure(found).savefig(root / "docs" / "images" / "arena.png", dpi=100)
 
 

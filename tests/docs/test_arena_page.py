@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pages import hook
 
-from stationary.lab.experiments.arena.config import Config, configs
+from stationary.lab.experiments.arena.config import EVENTS, FROZEN, IMAGES, TRAINING, Config, configs, one_ensemble
 from stationary.lab.experiments.arena.protocol import PROTOCOL, rows
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, rows_of_classes, rows_of_values
 
@@ -47,8 +47,13 @@ def test_stored_runs_are_configurations_with_an_origin():
 
 
 def test_features_are_those_of_the_trunks():
-    trunks = json.loads((STORED / "trunks.json").read_text())["trunks"]
-    digests = {trunk["seed"]: trunk["sha256"] for trunk in trunks}
+    """The first trunks are those of Fashion-MNIST; others stand under their own name."""
+    about = json.loads((STORED / "trunks.json").read_text())
+    of = {"fashion-mnist": about} | {name: entry for name, entry in about.items() if "trunks" in entry}
+    of |= {f"{name}-five": entry for name, entry in of.items() if name in ("cifar10", "cifar10-imagenet")}
+    digests = {name: {trunk["seed"]: trunk["sha256"] for trunk in entry["trunks"]} for name, entry in of.items()}
     for content in hook("arena").stored(STORED):
-        if content["config"]["dataset"] == "fashion-mnist" and content["config"]["method"] != "ensemble":
-            assert content["numbers"]["features"] == [digests[seed] for seed in content["config"]["seeds"]]
+        dataset, method, seeds = (content["config"][key] for key in ("dataset", "method", "seeds"))
+        if EVENTS[dataset] in (IMAGES, TRAINING) and not one_ensemble(dataset, method):
+            expected = [digests[dataset][0 if dataset in FROZEN else seed] for seed in seeds]
+            assert content["numbers"]["features"] == expected

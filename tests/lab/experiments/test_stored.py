@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.arena.config import TRAINING
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.cifar10 import report as cifar10_report
 from stationary.lab.report.content import Section
@@ -56,7 +57,7 @@ IDENTITIES = {  # by experiment and scale: how many configurations, and a hash o
     ("active", "paper"): (68, "61af270a2555f792ed264c24d05639a34d4ef0145bfddc3d1336ce91bcec957b"),
     ("bo", "smoke"): (16, "905ef3d8afc1f6d229daec49fa05bff0f4963d99e80016effdb41ad6f66ff03b"),
     ("bo", "demo"): (16, "4a811cd323de01d5a68884c78098e23a83feab13491a01e2cfd65d769d2aae23"),
-    ("bo", "paper"): (80, "2ddf03ddcd02bb2c24c75fab71e8040e2a04e61aa28c717df761e98d593569f7"),
+    ("bo", "paper"): (480, "29708e24a8023b2033837ba99837d06a4d0edc2b5e5ee78f9a9f29dd9068896f"),
 }
 INFINITE = {  # the same of the rows of infinite width, which came later
     ("banana", "smoke"): (2, "4113c2ecd125be92e6c1729bd6cf640bb75c6e24665d65c27cdf4a7db70ab457"),
@@ -82,12 +83,16 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("active", "paper"): (85, "0109d59864fa9c35c14dfd974bd6f1de2ca1765f3d3588ac9de25112469f5daf"),
     ("bo", "smoke"): (2, "82baa7657c80aedf4c241083ec37536d939518bac2baee8e186863d5aa6ec116"),
     ("bo", "demo"): (2, "d2b9555dfafc2a7380f89d4f649d3f74e3ee583b56fecf6763e8496c7ae81a24"),
-    ("bo", "paper"): (10, "e9fa775bc9ca3d58760377e9d4cdbec96ff3ba862dd49ad8685165de6c4f27ac"),
+    ("bo", "paper"): (60, "bf98d59c9ae00f3f041d413b5804cec34cf6e840f293fa60ca91cc3f1e192023"),
 }
 ON_TABLES = {  # the same of the arena's events with tables, which came later still
     ("arena", "smoke"): (17, "528f18616b51e513ebea5c07e79b3b39e10431ecc827691f699561c050de0f4e"),
     ("arena", "demo"): (129, "009e8293ffe6dbe37501f71275ddfeb388a82f6c5e32aaaa518728c31abd46c5"),
-    ("arena", "paper"): (129, "009e8293ffe6dbe37501f71275ddfeb388a82f6c5e32aaaa518728c31abd46c5"),
+    ("arena", "paper"): (645, "e6b9754350ae2e90e9ea77283346986fdf552ed13429242302242d70db343105"),
+}
+OF_RECIPES = {  # the same of the arena's recipes of a trunk, the latest
+    ("arena", "demo"): (32, "1c289c892fc2401bdfcea546c34ecd7bbe1601edcdb265fb18e064ae89b75b9a"),
+    ("arena", "paper"): (160, "7ceeaab49b014824abdd03a455c24bd4832571216a358764e29703ae3dfcd245"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
 ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 33, "bo": 54}  # files that ``stationary archive`` wrote
@@ -106,9 +111,12 @@ def is_infinite(config):
 def test_configurations_keep_their_folders(name, scale):
     grid = EXPERIMENTS[name].config.configs(scale)
     on_tables = [config for config in grid if getattr(config, "event", None) in OF_EVENT]
-    of_networks = [config for config in grid if not is_infinite(config) and config not in on_tables]
-    infinite = [config for config in grid if is_infinite(config) and config not in on_tables]
-    for known, some in ((IDENTITIES, of_networks), (INFINITE, infinite), (ON_TABLES, on_tables)):
+    of_recipes = [config for config in grid if getattr(config, "event", None) == TRAINING]
+    earlier = [config for config in grid if config not in on_tables + of_recipes]
+    of_networks = [config for config in earlier if not is_infinite(config)]
+    infinite = [config for config in earlier if is_infinite(config)]
+    parts = ((IDENTITIES, of_networks), (INFINITE, infinite), (ON_TABLES, on_tables), (OF_RECIPES, of_recipes))
+    for known, some in parts:
         folders = sorted(folder(name, config) for config in some)
         digest = hashlib.sha256(" ".join(folders).encode()).hexdigest()
         assert (len(folders), digest) == known.get((name, scale), (0, NOTHING))

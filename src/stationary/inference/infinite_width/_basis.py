@@ -53,6 +53,10 @@ class Basis:
         """(n, M) phi(u)."""
         return torch.linalg.solve_triangular(self.factor, self.similarity(u).mT, upper=False).mT
 
+    def through(self, outputs: Tensor) -> Tensor:
+        """(M, c) the weights W whose functions phi^T W have these outputs (M, c) at the inducing inputs."""
+        return torch.linalg.solve_triangular(self.factor, outputs, upper=False)
+
     def extended(self, more: Tensor) -> "Basis":
         """The basis with more inducing inputs (m, d); the first M features stay what they are."""
         new = self(more)

@@ -7,6 +7,9 @@ With a_i = (1 + pi r_i / 8)^(-1/2), where r_i is the prior variance that the ind
 
 and the outputs at x have mean b + W^T phi and, for every class, variance phi^T H^-1 phi + s^2 (1 - |phi|^2). For two
 classes H is the exact curvature along the difference of the outputs; for more it bounds the curvature from above.
+Where the prior mean is b + W_0^T phi, the interpolation of a network's own outputs at the inducing inputs, the penalty
+is |W - W_0|^2 / (2 s^2). What is between the inducing inputs is unseen then of the network's function too, as one drawn
+from a process of the variance s_0^2 = mean W_0^2, so that the prior variance of the outputs is s^2 + s_0^2 in r_i.
 Labels that may hold at the same time have sigmoids instead, and each has the exact curvature of its own.
 """
 
@@ -42,6 +45,7 @@ class Task:
         variance: s^2, the prior variance of the outputs.
         offset: (c,) their prior mean b.
         total: sum over the machines.
+        prior: (M, c) what the prior mean has beyond b at the inducing inputs, which the kernel interpolates; None is 0.
     """
 
     passes: Passes
@@ -50,11 +54,28 @@ class Task:
     variance: float
     offset: Tensor
     total: Total
+    prior: Tensor | None = None
 
     @property
     def several(self) -> bool:
         """Whether several labels may hold at once."""
         return self.targets.ndim == 2
+
+    @cached_property
+    def centre(self) -> Tensor | None:
+        """(M, c) the prior mean W_0 of W; None is 0."""
+        return None if self.prior is None else self.passes.basis.through(self.prior)
+
+    @cached_property
+    def prior_variance(self) -> float:
+        """The prior variance of the outputs where the inducing inputs see nothing: s^2, or s^2 + s_0^2.
+
+        The outputs of classes have a mean of 0 in each row, so that one of them less is free.
+        """
+        if self.centre is None:
+            return self.variance
+        size, c = self.centre.shape
+        return self.variance + float(self.centre.square().sum()) / (size * (c if self.several else c - 1))
 
 
 @dataclass(frozen=True)
@@ -127,11 +148,12 @@ def solve(
 
     Args:
         task: the rows and the prior.
-        start: (M, c) where to begin; None is 0.
+        start: (M, c) where to begin; None is the prior mean.
         tolerance: of the gradient's norm, relative to that at W = 0 where that is above 1.
         nearby: (c, M, M) the Cholesky factors of each class's own curvature close to the start, where they are at hand.
     """
     problem = _Problem(task, nearby)
+    start = task.centre if start is None else start
     mean = task.offset.new_zeros(task.passes.basis.size, len(task.offset)) if start is None else start
     loss, gradient = problem.at(mean)
     goal = tolerance * max(1.0, float(gradient.norm()) if start is None else problem.scale())
@@ -168,7 +190,7 @@ class _Problem:
         self.task, self.nearby = task, nearby
         self.root: Tensor | None = None  # of a curvature that is not far
         self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
-        self.shrink = (1 + math.pi / 8 * task.variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
+        self.shrink = (1 + math.pi / 8 * task.prior_variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
         self._scale: float | None = None
         self.exact = False  # whether Newton's directions come from a factorisation
 
@@ -190,8 +212,9 @@ class _Problem:
             z, y, shrink = self.outputs(rows, phi, mean), task.targets[rows], self.shrink[rows]
             loss += task.weight[rows] @ self.likelihood.loss(z, y)
             slope += phi.mT @ (task.weight[rows, None] * shrink * self.likelihood.slope(z, y))
-        half = mean.square().sum() / (2 * task.variance)
-        return float(task.total(loss) + half), task.total(slope) + mean / task.variance
+        rest = mean if task.centre is None else mean - task.centre
+        half = rest.square().sum() / (2 * task.variance)
+        return float(task.total(loss) + half), task.total(slope) + rest / task.variance
 
     def roots(self, mean: Tensor) -> Tensor:
         """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""
@@ -367,4 +390,4 @@ def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
         own_roots, p = problem.own_roots(solution.mean), z.softmax(-1)
         shares = (scale * p * (1 - p)).mT
         change = torch.stack([without(root, h) for root, h in zip(own_roots, shares, strict=True)], -1)
-    return LeftOut(mean + change * slope, variance + task.variance * unseen(phi)[:, None], own_roots)
+    return LeftOut(mean + change * slope, variance + task.prior_variance * unseen(phi)[:, None], own_roots)

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk, outputs_of
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
@@ -39,6 +40,7 @@ class Fit:
         self.held = held if held is None else held.to(device)
         self.total: Total = over_processes if method.distributed else alone
         self.trunk = has_trunk(network, place)
+        self.seen = self.trunk or method.prior_mean == "network"  # whether something was trained on the rows before
         self.fingerprint = Fingerprint.of(network, place)
         if method.distributed:
             alike = gathered(torch.tensor([[int(self.fingerprint.digest[:15], 16), held is not None]]))
@@ -56,15 +58,21 @@ class Fit:
         rows = replace(rows, y=y, weight=rows.weight * self._class_weights(y, n_outputs))
         if len(rows) == 0:
             raise ValueError("data must have at least one row of positive weight, got none")
-        geometry = Geometry.of(method.geometry or ("polar" if self.trunk else "euclidean"), _chunks(rows), self.total)
+        name, n_classes = method.geometry or ("polar" if self.trunk else "euclidean"), n_outputs * (y.ndim == 1)
+        geometry = Geometry.of(name, _chunks(rows), n_classes, self.total)
         chosen = _subset(len(rows), method.n_inducing, method.seed, method.distributed)
-        inducing = geometry(self._all(rows.z[chosen]))
-        if len(inducing) <= method.n_inducing:
-            inducing = inducing.unique(dim=0) if len(inducing) < 4000 else inducing
+        z = self._all(rows.z[chosen])
+        inducing, prior = geometry(z), None
+        if method.prior_mean == "network":
+            prior = outputs_of(self.network, self.place, z, family)
+        if len(inducing) <= method.n_inducing and len(inducing) < 4000:
+            inducing, number, counts = inducing.unique(dim=0, return_inverse=True, return_counts=True)
+            if prior is not None:  # the mean of what is at the same place
+                prior = prior.new_zeros(len(inducing), n_outputs).index_add(0, number, prior) / counts[:, None]
         held = None if self.held is None else self._used(self.held)
         self.start: Tensor | None = None
         self.nearby: Tensor | None = None
-        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs))
+        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs, prior))
         basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
         return InfiniteWidthPosterior.fitted(
             method,
@@ -80,6 +88,7 @@ class Fit:
             self.total,
             self.start,
             self.nearby,
+            prior,
         )
 
     def _width(self) -> int | None:
@@ -123,11 +132,18 @@ class Fit:
         return Rows(self._all(some.z), self._all(some.y), self._all(some.weight), self._all(some.marks))
 
     def _numbers(
-        self, family: type[Any], rows: Rows, held: Rows | None, geometry: Geometry, inducing: Tensor, n_outputs: int
+        self,
+        family: type[Any],
+        rows: Rows,
+        held: Rows | None,
+        geometry: Geometry,
+        inducing: Tensor,
+        n_outputs: int,
+        prior: Tensor | None,
     ) -> Numbers:
         """Length-scale, variance, temperature, noise and prior mean."""
         method = self.method
-        given = self.held is None and self.trunk and None in (method.lengthscale, method.variance)
+        given = self.held is None and self.seen and None in (method.lengthscale, method.variance)
         if given:
             warnings.warn(
                 "InfiniteWidth chooses its length-scale and variance by the evidence of rows that the trunk was "
@@ -157,19 +173,24 @@ class Fit:
             return Numbers(
                 _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
             )
-        few = inducing[:: -(-len(inducing) // _search.INDUCING)]
-        sample = _search.Sample(method.kernel, few, u, some.y, some.weight, offset, validation)
-        fixed = method.lengthscale, method.variance, method.temperature
-        found = _search.search(sample, *fixed, per_column=per_column, cross_validate=not self.trunk, verbose=say)
+        few = slice(None, None, -(-len(inducing) // _search.INDUCING))
+        sample = _search.Sample(method.kernel, inducing[few], u, some.y, some.weight, offset, validation)
+        search = partial(_search.search, per_column=per_column, cross_validate=not self.seen, verbose=say)
+        lengthscale: float | Tensor | None = method.lengthscale
+        if prior is not None:
+            if lengthscale is None:  # that of the labels: the longest there is would interpolate the network best
+                lengthscale = search(sample, None, None, None).lengthscale
+            sample = replace(sample, prior=prior[few])
+        found = search(sample, lengthscale, method.variance, method.temperature)
         if len(found.mean) == len(inducing):
             self.start, self.nearby = found.mean, found.roots
         numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
         if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
             basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
             passes = Passes(basis, lambda each: u[each], len(u), method.memory)
-            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone)
+            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone, prior)
             solution = _classes.solve(task, None, _search.ROUGH)
-            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.variance)
+            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.prior_variance)
             log_temperature, _ = _search.least(
                 lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
             )
@@ -186,7 +207,7 @@ class Fit:
     def _offset(self, rows: Rows, n_outputs: int, family: type[Any]) -> Tensor:
         """(c,) the prior mean of the outputs of classes or labels."""
         zero = torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
-        if self.method.prior_mean == "uniform":
+        if self.method.prior_mean != "frequencies":
             return zero
         if family is Categorical:
             counts = self.total(torch.bincount(rows.y, rows.weight, n_outputs).to(zero)) + 1
@@ -297,7 +318,7 @@ def _subset(n: int, most: int, seed: int, distributed: bool) -> Tensor:
 
 
 def _chunks(rows: Rows, size: int = 2**15) -> Callable[[], Any]:
-    return lambda: ((rows.z[i : i + size], rows.weight[i : i + size]) for i in range(0, len(rows), size))
+    return lambda: ((part.z, part.weight, part.y) for i in range(0, len(rows), size) for part in [rows[i : i + size]])
 
 
 def has_float64(device: torch.device) -> bool:

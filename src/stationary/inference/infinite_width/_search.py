@@ -36,6 +36,7 @@ class Sample:
         u, y, weight: places (n, d), targets and weights of the rows to learn from.
         offset: (c,) prior mean of the outputs.
         validation: places and targets of rows that nothing was trained on; None to judge by the evidence.
+        prior: (M, c) what the prior mean has beyond ``offset`` at the inducing inputs; None is 0.
     """
 
     kernel: str
@@ -45,6 +46,7 @@ class Sample:
     weight: Tensor
     offset: Tensor
     validation: tuple[Tensor, Tensor] | None
+    prior: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -184,10 +186,8 @@ class _Tries:
                 self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
             passes, warm = self.passes[i]
             if warm is None and self.last is not None:  # the same outputs at the inducing inputs
-                warm = torch.linalg.solve_triangular(
-                    passes.basis.factor, self.last[0].factor @ self.last[1], upper=False
-                )
-            task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone)
+                warm = passes.basis.through(self.last[0].factor @ self.last[1])
+            task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone, sample.prior)
             solution = _classes.solve(task, warm, ROUGH)
             self.passes[i], self.last = (passes, solution.mean), (passes.basis, solution.mean)
             temperature, loss, roots = judge(sample, task, solution, self.temperature)
@@ -226,7 +226,7 @@ def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, te
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
         return 1.0 if temperature is None else temperature, loss, None
     u, y = sample.validation
-    outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.variance)
+    outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.prior_variance)
     return *_best(*outputs, sample.offset, y, None, temperature), None
 
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from stationary.nn.inputs import tensor_of
 from stationary.nn.restored_prior import is_head
 from stationary.nn.running import Inputs, call, evaluating
+from stationary.predictive import Categorical, Gaussian
 from stationary.training import Data
 from stationary.training.data import labelled, marks_of
 
@@ -98,6 +99,20 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
             "a module whose output has that form, or a function of a batch"
         )
     return flat(found[-1])
+
+
+def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any]) -> Tensor:
+    """(n, c) what the network itself makes of features (n, d), in float64; for classes their mean is 0 in each row."""
+    readout = place.readout(network)
+    if family is Gaussian or readout is None:
+        raise ValueError(
+            "prior_mean must be 'uniform' or 'frequencies' for a regression, and for features that do not enter the "
+            "network's own last layer or head; got 'network'"
+        )
+    with evaluating(network):
+        parameter = next(readout.parameters())
+        outputs = readout(z.to(parameter)).to(z.device, torch.float64)
+    return outputs - outputs.mean(1, keepdim=True) if family is Categorical else outputs
 
 
 def flat(features: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ class InfiniteWidth(Method):
 
     Given the features, its posterior is a convex problem: one solution, no learning rate, no dropout, no seed in the
     fit. Far from the training features, in every direction, the prediction returns to the prior: "I do not know". The
-    network is not touched; what it does behind its features, its own last layer or head, is not used.
+    network is not touched; what it does behind its features, its own last layer or head, is not used, except where
+    ``prior_mean="network"`` asks for it.
 
     Class indices (n,) as targets make a classifier, zeros and ones (n, c) of an integer type several labels at once,
     floating-point targets a regression.
@@ -50,13 +51,16 @@ class InfiniteWidth(Method):
             would be chosen.
         n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations.
         geometry: where features are far from each other: "polar" (direction and length), "euclidean" (standardised
-            columns), or "l2" (direction alone, which does not see what is too long). None is "polar" for a network
-            with a trunk and "euclidean" for one without.
+            columns), "whitened" (features of rows of one class have the same spread in every direction), or "l2"
+            (direction alone, which does not see what is too long). None is "polar" for a network with a trunk and
+            "euclidean" for one without.
         per_column: whether each column has its own length-scale. None is True for a network without a trunk, False
             for one with a trunk. A column that turns out irrelevant is then never far.
         features: where the features are: the name of a module whose output they are, or a function of a batch of
             inputs. None takes what enters the last linear layer, or the head that it belongs to.
-        prior_mean: what a classifier answers far away: "uniform", or "frequencies", those of the classes.
+        prior_mean: what a classifier answers far away: "uniform", or "frequencies", those of the classes. "network" is
+            uniform far away, and near the data begins with what the network itself says: the kernel interpolates the
+            outputs of its last layer or head at the inducing inputs, and the posterior corrects them.
         class_weight: weights of the classes, a tuple; or "balanced", which gives all classes the same total.
         search_rows: largest number of rows, of the data and of the validation data, that the search looks at.
         seed: seed of the choice of inducing inputs and of the rows that the search looks at.
@@ -78,10 +82,10 @@ class InfiniteWidth(Method):
     temperature: float | None = None
     noise: float | Literal["input"] | None = None
     n_inducing: int = 1000
-    geometry: Literal["polar", "euclidean", "l2"] | None = None
+    geometry: Literal["polar", "euclidean", "whitened", "l2"] | None = None
     per_column: bool | None = None
     features: str | Reader | None = None
-    prior_mean: Literal["uniform", "frequencies"] = "uniform"
+    prior_mean: Literal["uniform", "frequencies", "network"] = "uniform"
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     search_rows: int = 5000
     seed: int = 0
@@ -95,7 +99,7 @@ class InfiniteWidth(Method):
         choices: tuple[tuple[str, Any, Sequence[Any]], ...] = (
             ("kernel", self.kernel, tuple(KERNELS)),
             ("geometry", self.geometry, (None, *GEOMETRIES)),
-            ("prior_mean", self.prior_mean, ("uniform", "frequencies")),
+            ("prior_mean", self.prior_mean, ("uniform", "frequencies", "network")),
         )
         for name, value, allowed in choices:
             if value not in allowed:
@@ -115,7 +119,9 @@ class InfiniteWidth(Method):
                 raise ValueError(f"{name} must be a positive integer, got {getattr(self, name)!r}")
 
     def trains(self, network: nn.Module) -> bool:
-        """Whether there is anything in front of the network's only head or linear layer: the rest is not used."""
+        """Whether there is anything in front of the network's only head or linear layer, unless that is used too."""
+        if self.prior_mean == "network":
+            return True
         readouts: list[Any] = [m for m in network.modules() if isinstance(m, nn.Linear) or is_head(m)]
         every = len(list(network.parameters()))
         return all(len(list(module.parameters())) < every for module in readouts)

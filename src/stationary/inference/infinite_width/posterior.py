@@ -109,6 +109,7 @@ class InfiniteWidthPosterior:
         total: Total = alone,
         start: Tensor | None = None,
         nearby: Tensor | None = None,
+        prior: Tensor | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
@@ -117,7 +118,7 @@ class InfiniteWidthPosterior:
             values = _values.solve(passes, rows.y - numbers.offset, rows.weight, numbers.variance, noise, total)
             mean, root = values.mean, values.root
         else:
-            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total)
+            task = _classes.Task(passes, rows.y, rows.weight, numbers.variance, numbers.offset, total, prior)
             if start is None and len(rows) >= MANY * FEWER and not method.distributed:
                 few = rows[torch.arange(0, len(rows), FEWER)]
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
@@ -125,6 +126,7 @@ class InfiniteWidthPosterior:
                 start = _classes.solve(near, None, ROUGH).mean
             solution = _classes.solve(task, start, nearby=nearby)
             mean, root = solution.mean, solution.root
+            numbers = replace(numbers, variance=task.prior_variance)
         return cls(
             method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows
         )
@@ -264,6 +266,11 @@ class InfiniteWidthPosterior:
         if self.rows is None:
             raise ValueError(
                 "update needs the training rows, which this posterior was saved without; save it with rows=True"
+            )
+        if self.method.prior_mean == "network":
+            raise ValueError(
+                "update must be of a posterior whose prior_mean is not 'network', since the network says nothing of new "
+                "rows; got 'network': train the network on them too, and make the posterior again"
             )
         if self.method.class_weight is not None:
             raise ValueError(

@@ -1,5 +1,6 @@
-"""Images shifted and mirrored at random, and which of them are held out."""
+"""Images shifted, mirrored and varied at random, and which of them are held out."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -25,6 +26,30 @@ def augmented(images: Tensor, generator: torch.Generator, shift: int = 4) -> Ten
     rows, columns = shifts[0] + at, shifts[1] + torch.where(mirrored, at.flip(0), at)  # (n, size) each
     each = torch.arange(n, device=device)[:, None, None]
     return F.pad(images, (shift,) * 4)[each, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def varied(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Turn each image a little, change its colours, and hide a square of it, each as strongly as is drawn for it.
+
+    It is turned by up to 15 degrees, with black beyond its edges. Saturation, contrast and brightness are multiplied by
+    factors of 0.6 to 1.4. The square has a quarter of the side of the image, a centre anywhere in it, and becomes grey.
+
+    Args:
+        images: square images of pixels from 0 to 255, (n, channels, size, size).
+        generator: generator of the random numbers, on the device of the images.
+    """
+    n, size, device = len(images), images.shape[-1], images.device
+    drawn = 2 * torch.rand(6, n, generator=generator, device=device) - 1
+    angle, zero = drawn[0] * math.pi / 12, torch.zeros(n, device=device)
+    turn = torch.stack([angle.cos(), -angle.sin(), zero, angle.sin(), angle.cos(), zero], 1).view(n, 2, 3)
+    grid = F.affine_grid(turn, list(images.shape), align_corners=False)
+    x = F.grid_sample(images.float(), grid, align_corners=False)
+    for factor, dims in zip(1 + 0.4 * drawn[1:4], ((1,), (1, 2, 3), ()), strict=True):
+        middle = x.mean(dims, keepdim=True) if dims else 0.0
+        x = middle + factor[:, None, None, None] * (x - middle)
+    at = torch.linspace(-1, 1, size, device=device)
+    rows, columns = ((centre[:, None] - at).abs() <= 0.25 for centre in drawn[4:])
+    return torch.where((rows[:, :, None] & columns[:, None, :])[:, None], 127.5, x.clamp(0, 255))
 
 
 def is_held_out(y: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from stationary.lab.experiments import ranges
 from stationary.lab.experiments.arena import protocol_tables as tables
-from stationary.lab.experiments.arena.protocol import PROTOCOL, Entry
+from stationary.lab.experiments.arena.protocol import JUDGES, PROTOCOL, RECIPES, Entry
 
 TITLE = "The arena: against what people would pick instead"
 REPRODUCES = "nothing: our heads beside other libraries' methods, on the same features, splits and seeds"
@@ -12,7 +12,7 @@ DURATION = {"smoke": "seconds", "demo": "minutes, when the data and the peers ar
 VERSION = 1
 LOCKSTEP = "seeds"
 
-IMAGES = "unknown images"
+IMAGES, TRAINING = "unknown images", "recipes of a trunk"
 EVENTS = {
     "clinc150": "unknown questions",
     "fashion-mnist": IMAGES,
@@ -21,6 +21,7 @@ EVENTS = {
     "cifar10-strict": IMAGES,
     "cifar10-imagenet": IMAGES,
     "cifar10-imagenet-five": IMAGES,
+    **{dataset: TRAINING for dataset in RECIPES if dataset != "cifar10-strict"},
     "generated": "generated",
 }
 FROZEN = ("clinc150", "cifar10-imagenet", "cifar10-imagenet-five")  # one trunk for all seeds, trained on other data
@@ -64,7 +65,7 @@ def configs(scale: str = "paper") -> list[Config]:
     on_features = [
         Config(EVENTS[dataset], dataset, method, (seed,))
         for dataset in datasets
-        for method in PROTOCOL
+        for method in (JUDGES if EVENTS[dataset] == TRAINING else PROTOCOL)
         for seed in range(SEEDS if scale == "paper" and not one_ensemble(dataset, method) else 1)
     ]
     return on_features + [

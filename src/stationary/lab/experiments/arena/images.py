@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from stationary._files import cache_folder
 from stationary.lab.experiments.arena.config import FROZEN, SEEDS
 from stationary.lab.experiments.arena.methods.classifiers import linear_layer
+from stationary.lab.experiments.arena.protocol import RECIPES
 from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.experiments.arena.trunks import file_name
 from stationary.lab.experiments.networks import held_out
@@ -53,7 +54,7 @@ SOURCES = {
     "fashion-mnist": Source("arena-fashion-mnist", "trunks --data DIR", GREY),
     "cifar10": Source("arena-cifar10", "trunks --dataset cifar10 --data DIR", GREY | {"noise": "noise"}),
     "cifar10-five": Source("arena-cifar10", "trunks --dataset cifar10 --data DIR", {}, 5),
-    "cifar10-strict": Source("arena-cifar10-strict", "trunks --dataset cifar10-strict --data DIR", {}, 5),
+    **{name: Source(f"arena-{name}", f"trunks --dataset {name} --data DIR", {}, 5) for name in RECIPES},
     "cifar10-imagenet": Source("arena-cifar10-imagenet", "frozen --data DIR", GREY | {"noise": "noise"}),
     "cifar10-imagenet-five": Source("arena-cifar10-imagenet", "frozen --data DIR", {}, 5),
 }

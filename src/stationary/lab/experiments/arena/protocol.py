@@ -18,6 +18,7 @@ SCORES = {  # a higher score is farther out; p are a method's probabilities and 
     "detector": "the detector's own",
 }
 INFINITE_WIDTH = "infinite width"
+FROM_NETWORK = "infinite width from the network"  # chosen by validation rows, after the first results were known
 NETWORK_METHOD = (
     "msp"  # the detector whose probabilities, the network's, are judged on corrupted inputs for all of them
 )
@@ -138,6 +139,15 @@ PROTOCOL: dict[str, Entry] = {
         "own",
         "InfiniteWidth() on the features: Matérn-5/2, polar, 1,000 inducing rows",
     ),
+    FROM_NETWORK: Entry(
+        "ours, infinite width from the network",
+        "stationary",
+        "energy",
+        "length-scale as above, then variance and temperature: the NLPD of the validation rows",
+        (),
+        "own",
+        'the same with prior_mean="network" and geometry="whitened"; the second configuration, see below',
+    ),
 }
 NETWORK_RULE = (
     "The deterministic network is the trunk with its own last layer, of which only the outputs of known classes are "
@@ -155,6 +165,25 @@ CIFAR10_RULE = (
 TRAINING_RULE = (
     "Heads are trained with Adam, learning rate 1e-3, batches of 200, for at most 100 epochs; training stops after 10 "
     "epochs without a lower loss of the validation rows."
+)
+
+JUDGES = ("msp", "energy", "maxlogit", "vim", "knn", "rmd", "ddu", INFINITE_WIDTH)  # on trunks of other recipes
+RECIPES = {  # data set of the trunks of a recipe, and what tables call it
+    "cifar10-strict": "plain",
+    "cifar10-strict-longer": "longer, stronger augmentation",
+    "cifar10-strict-bounded": "bounded convolutions",
+    "cifar10-strict-rotated": "rotation prediction",
+    "cifar10-strict-longer-rotated": "longer, with rotation prediction",
+}
+RECIPES_RULE = (
+    "The plain recipe has 20 epochs, in which images are shifted by up to 4 pixels and mirrored. Longer: 60 epochs, in "
+    "which images are also turned by up to 15 degrees, their saturation, contrast and brightness are multiplied by 0.6 "
+    "to 1.4, and a square of 8 pixels is hidden, without label smoothing (after Vaze et al., 2022, who train for 600 "
+    "epochs with RandAugment). Bounded: the spectral norm of the weight of every convolution, as a matrix, is at most "
+    "1, so that one of 3 x 3 places stretches by at most 3, the bound of DDU. Rotation: a second loss, of weight 0.5, "
+    "for telling the quarter turns of one turned copy of each image (after Hendrycks et "
+    "al., 2019). All else is as in the plain recipe. Each number was fixed before a trunk was trained, none is chosen, "
+    "and every method is judged by the score that it has above. A trunk is always that of the last epoch."
 )
 
 

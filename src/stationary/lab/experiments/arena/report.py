@@ -5,17 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from stationary.lab.experiments.arena import ranks, report_tables
-from stationary.lab.experiments.arena.config import SHIFT, TITLE, Config
+from stationary.lab.experiments.arena import ranks, report_recipes, report_tables
+from stationary.lab.experiments.arena.config import SHIFT, TITLE, TRAINING, Config
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
+from stationary.lab.experiments.arena.seeds import Methods as Methods
+from stationary.lab.experiments.arena.seeds import mean_difference, measured
+from stationary.lab.experiments.arena.seeds import over_seeds as over_seeds
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
 KNOWN, UNKNOWN = {"accuracy": 1, "NLPD": -1, "ECE": -1}, {"AUROC": 1, "FPR95": -1, "AUPR": 1}  # 1: higher is better
 OURS = INFINITE_WIDTH  # the method that differences are taken from
-Values = dict[int, dict[str, float]]  # by seed, the numbers by name
-Methods = dict[str, Values]
 
 
 def by_dataset(results: list[tuple[Config, Arrays]]) -> dict[tuple[str, str], Methods]:
@@ -30,13 +31,9 @@ def by_dataset(results: list[tuple[Config, Arrays]]) -> dict[tuple[str, str], Me
     return found
 
 
-def over_seeds(values: Values, name: str) -> Measured:
-    """Return mean and standard deviation over the seeds, divided by n - 1; a single seed has none."""
-    return measured([numbers[name] for numbers in values.values()])
-
-
-def measured(numbers: list[float]) -> Measured:
-    return Measured(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None)
+def without_recipes(found: dict[tuple[str, str], Methods]) -> dict[tuple[str, str], Methods]:
+    """Leave out the trunks of other recipes, which are compared with each other and not by the methods' ranks."""
+    return {place: methods for place, methods in found.items() if place[0] != TRAINING}
 
 
 def paired(methods: Methods, method: str, name: str) -> list[float]:
@@ -47,11 +44,7 @@ def paired(methods: Methods, method: str, name: str) -> list[float]:
 
 def difference(methods: Methods, method: str, name: str) -> Measured | None:
     """Return ours minus the method's, its mean and standard error over the paired seeds; None if below two."""
-    differences = paired(methods, method, name)
-    if len(differences) < 2:
-        return None
-    found = measured(differences)
-    return Measured(found.mean, (found.std or 0.0) / len(differences) ** 0.5)
+    return mean_difference(paired(methods, method, name))
 
 
 def unknowns(methods: Methods) -> list[str]:
@@ -80,13 +73,16 @@ def better(methods: Methods, unknown: str) -> list[str]:
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:
-    found = by_dataset([(config, arrays) for config, arrays in results if config.event not in OF_EVENT])
+    every = by_dataset([(config, arrays) for config, arrays in results if config.event not in OF_EVENT])
+    found = without_recipes(every)
+    recipes = report_recipes.found_of(every)
     on_tables = report_tables.in_words(results)
     return Section(
         title=TITLE,
         paper="The paper compares with other priors and with Gaussian process hybrids, not with other detectors.",
         ours="\n\n".join(
             [_in_words(*place, methods) for place, methods in found.items()]
+            + report_recipes.in_words(recipes)
             + ["On tables:"] * bool(on_tables)
             + on_tables
         ),
@@ -96,10 +92,11 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         },
         tables=(
             *(table for place, methods in found.items() for table in tables(*place, methods)),
+            *report_recipes.tables(recipes),
             *report_tables.tables(results),
         ),
         records=(
-            *(record for place, methods in found.items() for record in records(*place, methods)),
+            *(record for place, methods in every.items() for record in records(*place, methods)),
             *report_tables.records(results),
         ),
     )

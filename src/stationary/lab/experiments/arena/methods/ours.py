@@ -1,5 +1,7 @@
 """Our heads, by one configuration for all events: finite, with the restored prior, and of infinite width."""
 
+from dataclasses import replace
+
 from torch import nn
 
 from stationary.inference import ExactDropout, InfiniteWidth, Posterior, predict
@@ -29,9 +31,16 @@ def restored_prior(task: Task, seed: int) -> Fitted:
 
 def infinite_width(task: Task, seed: int) -> Fitted:
     """Make the posterior on the features, which are a trunk's although the network here begins behind it."""
-    network = nn.Linear(task.n_features, task.n_classes)
-    method = InfiniteWidth(geometry="polar", per_column=False, seed=seed)
-    posterior = method.posterior(network, task.train, validation=task.validation)
+    return _limit(task, nn.Linear(task.n_features, task.n_classes), InfiniteWidth(geometry="polar", seed=seed))
+
+
+def from_network(task: Task, seed: int) -> Fitted:
+    """Make the posterior that begins with what the network itself says, on features that are whitened in each class."""
+    return _limit(task, task.network, InfiniteWidth(geometry="whitened", prior_mean="network", seed=seed))
+
+
+def _limit(task: Task, network: nn.Linear, method: InfiniteWidth) -> Fitted:
+    posterior = replace(method, per_column=False).posterior(network, task.train, validation=task.validation)
     untempered, numbers = posterior.untempered(), posterior.numbers
     chosen = {
         "lengthscale": float(numbers.lengthscale),

@@ -1,0 +1,25 @@
+"""Numbers of methods by seed, and what they are over all seeds."""
+
+import numpy as np
+
+from stationary.lab.report.content import Measured
+
+Values = dict[int, dict[str, float]]  # by seed, the numbers by name
+Methods = dict[str, Values]
+
+
+def over_seeds(values: Values, name: str) -> Measured:
+    """Return mean and standard deviation over the seeds, divided by n - 1; a single seed has none."""
+    return measured([numbers[name] for numbers in values.values()])
+
+
+def measured(numbers: list[float]) -> Measured:
+    return Measured(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None)
+
+
+def mean_difference(differences: list[float]) -> Measured | None:
+    """Return the mean of paired differences and its standard error; None if there are fewer than two."""
+    if len(differences) < 2:
+        return None
+    found = measured(differences)
+    return Measured(found.mean, (found.std or 0.0) / len(differences) ** 0.5)
