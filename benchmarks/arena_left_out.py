@@ -1,23 +1,27 @@
 """Which head tells classes that it was not taught, by the arena's validation rows alone: why others are ahead.
 
     python benchmarks/arena_left_out.py --json results/benchmarks/arena_left_out.json
+    python benchmarks/arena_left_out.py --clinc150 --json results/benchmarks/arena_left_out-clinc150.json
 
 Fashion-MNIST, the features of the arena's first trunk (``arena/images.py`` says where they are looked for). Two classes
 at a time are left out of 8,000 training rows; of the validation rows, every second one of the other classes chooses,
-and the rest are told from those of the two classes. No test row and no other data are looked at. The trunk has seen all
-classes, so this is no test of unknown images: it asks whether these rows would have chosen another geometry or score.
-Infinite width has 300 inducing rows here; "white" are features that are whitened by their covariance within classes.
+and the rest are told from those of the two classes. With --clinc150, 15 of the 150 intents are left out of 4,000 rows.
+No test row and no other data are looked at. The trunk has seen all classes, so this is no test of unknown images: it
+asks whether these rows would have chosen another configuration or score. The vectors of CLINC150 know no intent.
+Infinite width has 300 inducing rows, 600 with --clinc150; "white" are features that are whitened by their covariance
+within classes, and "network" begins with the outputs of the network's own last layer for the other classes.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from stationary import metrics
 from stationary.inference import InfiniteWidth, predict
-from stationary.lab.experiments.arena import images
+from stationary.lab.experiments.arena import images, questions
 from stationary.lab.experiments.arena.methods import METHODS
 from stationary.lab.experiments.arena.methods.base import nlpd
 from stationary.lab.experiments.arena.tasks import Task
@@ -25,14 +29,22 @@ from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.training.data import Pair
 
-ROWS, INDUCING, CLASSES = 8_000, 300, 10
+ROWS, INDUCING = {"fashion-mnist": 8_000, "clinc150": 4_000}, {"fashion-mnist": 300, "clinc150": 600}
 PEERS = ("rmd", "mahalanobis", "knn", "ddu")
+POLAR = InfiniteWidth(geometry="polar", per_column=False)
+WHITE = replace(POLAR, geometry="whitened")
+OURS = {
+    "infinite width": POLAR,
+    "infinite width, white": WHITE,
+    "infinite width, network": replace(POLAR, prior_mean="network"),
+    "infinite width, white, network": replace(WHITE, prior_mean="network"),
+}
 
 
-def without(task: Task, left_out: tuple[int, ...]) -> Task:
-    """Return the task of the other classes, with the left-out rows as unknown."""
-    kept = [label for label in range(CLASSES) if label not in left_out]
-    number = torch.full((CLASSES,), -1)
+def without(task: Task, left_out: list[int], most: int) -> Task:
+    """Return the task of the other classes, with at most so many rows to train, and the left-out rows as unknown."""
+    kept = [label for label in range(task.n_classes) if label not in left_out]
+    number = torch.full((task.n_classes,), -1)
     number[kept] = torch.arange(len(kept))
 
     def known(pair: Pair) -> Pair:
@@ -41,32 +53,18 @@ def without(task: Task, left_out: tuple[int, ...]) -> Task:
         return x[rows], number[y[rows]]
 
     (x, y), (held, labels) = known(task.train), known(task.validation)
-    rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:ROWS]
+    rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:most]
     unknown = task.validation[0][number[task.validation[1]] < 0]
-    layer = nn.Linear(task.n_features, len(kept)).requires_grad_(False)  # its probabilities are not looked at
+    layer = nn.Linear(task.n_features, len(kept)).requires_grad_(False)
+    layer.weight.copy_(task.network.weight[kept])
+    layer.bias.copy_(task.network.bias[kept])
     chooser, rest = (held[::2], labels[::2]), (held[1::2], labels[1::2])
     return Task((x[rows], y[rows]), chooser, rest, {"left out": unknown}, layer)
 
 
-def whitened(task: Task) -> Task:
-    x, y = task.train
-    rest = torch.cat([x[y == label] - x[y == label].mean(0) for label in y.unique()]).double()
-    values, vectors = torch.linalg.eigh(rest.T @ rest / len(rest))
-    white = (vectors / values.clamp_min(1e-3 * float(values.mean())).sqrt()) @ vectors.T
-    mean = x.double().mean(0)
-
-    def of(z: Tensor) -> Tensor:
-        return ((z.double() - mean) @ white).float()
-
-    (held, labels), (shown, truth) = task.validation, task.test
-    unknown = {name: of(z) for name, z in task.unknown.items()}
-    return Task((of(x), y), (of(held), labels), (of(shown), truth), unknown, task.network)
-
-
-def infinite_width(task: Task) -> dict[str, float]:
+def infinite_width(task: Task, method: InfiniteWidth) -> dict[str, float]:
     """Return the AUROC of several scores, and the NLPD of known rows."""
-    method = InfiniteWidth(geometry="polar", per_column=False, n_inducing=INDUCING)
-    posterior = method.posterior(nn.Linear(task.n_features, task.n_classes), task.train, validation=task.validation)
+    posterior = method.posterior(task.network, task.train, validation=task.validation)
     known, unknown = (predict(posterior.untempered(), x) for x in (task.test[0], task.unknown["left out"]))
     return {
         "AUROC energy": metrics.auroc(known.energy(), unknown.energy()),
@@ -85,14 +83,21 @@ def peer(task: Task, name: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Tell left-out classes by validation rows alone.")
     parser.add_argument("--json", type=Path, required=True, help="the file to write")
+    parser.add_argument("--clinc150", action="store_true", help="leave intents of CLINC150 out")
     options = parser.parse_args()
-    whole, found = images.task("fashion-mnist", 0), []
-    for first in range(0, CLASSES, 2):
-        task = without(whole, (first, first + 1))
-        one: dict[str, dict[str, float]] = {"infinite width": infinite_width(task)}
-        one["infinite width, white"] = infinite_width(whitened(task))
+    dataset, found = "clinc150" if options.clinc150 else "fashion-mnist", []
+    if options.clinc150:
+        whole = questions.task(0)
+        folds = [torch.randperm(150, generator=torch.Generator().manual_seed(0))[:15].tolist()]
+    else:
+        whole, folds = images.task(dataset, 0), [[first, first + 1] for first in range(0, 10, 2)]
+    for left_out in folds:
+        task = without(whole, left_out, ROWS[dataset])
+        ours = {name: replace(method, n_inducing=INDUCING[dataset]) for name, method in OURS.items()}
+        one = {name: infinite_width(task, method) for name, method in ours.items()}
         one |= {name: peer(task, name) for name in PEERS}
-        found.append({"left out": [first, first + 1], "methods": one})
+        one["the network itself"] = {"NLPD": nlpd(task.network(task.test[0]).softmax(1), task.test[1])}
+        found.append({"left out": left_out, "methods": one})
         write_json(options.json, {"features": whole.digest, "environment": environment(), "folds": found})
 
 

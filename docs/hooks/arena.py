@@ -12,7 +12,15 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from stationary.lab.experiments.arena import protocol, protocol_tables, ranks, report, report_recipes, report_tables
+from stationary.lab.experiments.arena import (
+    protocol,
+    protocol_tables,
+    ranks,
+    report,
+    report_recipes,
+    report_second,
+    report_tables,
+)
 from stationary.lab.experiments.arena.config import EVENTS, Config
 from stationary.lab.report.content import Section, Table
 from stationary.lab.report.render import render_csv, render_markdown
@@ -120,22 +128,22 @@ def verdict(found: dict[tuple[str, str], report.Methods]) -> dict[str, list[str]
     return told
 
 
-def left_out(root: Path) -> str:
-    """The benchmark of left-out classes: the mean AUROC of each score over the folds, the highest first, and NLPD."""
-    folds = json.loads((root / "results" / "benchmarks" / "arena_left_out.json").read_bytes())["folds"]
-    label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else f"ours, {method}"  # noqa: E731
-    means = {
-        (label(method), metric): float(np.mean([fold["methods"][method][metric] for fold in folds]))
-        for method, numbers in folds[0]["methods"].items()
-        for metric in numbers
+def left_out(root: Path, name: str) -> str:
+    """The benchmark of left-out classes: a row for each method, the mean of each measure over the folds."""
+    folds = json.loads((root / "results" / "benchmarks" / name).read_bytes())["folds"]
+    label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else method  # noqa: E731
+    measures = {
+        "AUROC": "its own score",
+        "AUROC energy": "energy",
+        "AUROC mutual information": "mutual information",
+        "AUROC entropy": "entropy",
+        "NLPD": "NLPD of known rows",
     }
-    rows = [
-        (method, metric.removeprefix("AUROC").strip() or "the detector's own", mean, means.get((method, "NLPD")))
-        for (method, metric), mean in sorted(means.items(), key=lambda item: -item[1])
-        if metric != "NLPD"
-    ]
-    cells = [(method, score, f"{mean:.3f}", f"{nlpd:.4f}" if nlpd else "–") for method, score, mean, nlpd in rows]
-    lines = [("method", "score", "AUROC", "NLPD of known rows"), (":--", ":--", "--:", "--:"), *cells]
+    lines = [("method", *measures.values()), (":--", *("--:" for _ in measures))]
+    for method, numbers in folds[0]["methods"].items():
+        means = {m: float(np.mean([fold["methods"][method][m] for fold in folds])) for m in measures if m in numbers}
+        digits = lambda measure: 4 if measure == "NLPD" else 3  # noqa: E731
+        lines.append((label(method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -177,7 +185,9 @@ def page(root: Path) -> str:
         cifar10=protocol.CIFAR10_RULE,
         ranks=tables([ranks.table(found)])[0],
         verdict=verdict(found),
-        left_out=left_out(root),
+        second=tables([report_second.table(found)])[0],
+        left_out=left_out(root, "arena_left_out.json"),
+        left_out_intents=left_out(root, "arena_left_out-clinc150.json"),
         training=protocol.TRAINING_RULE,
         trunks=trunks,
         recipes=tables(report_recipes.tables(recipes, seconds)),

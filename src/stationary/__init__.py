@@ -73,6 +73,7 @@ if TYPE_CHECKING:  # for editors and type checkers; tests/test_public.py compare
     from stationary.nn import replace_head as replace_head
     from stationary.nn.init import init_stationary_ as init_stationary_
     from stationary.nn.restored_prior import calibrate_prior as calibrate_prior
+    from stationary.nn.rotation import RotationPrediction as RotationPrediction
     from stationary.nn.spectral import spectral_normalize as spectral_normalize
     from stationary.ood import OODDetector as OODDetector
     from stationary.predictive import Bernoulli as Bernoulli
@@ -148,6 +149,7 @@ _WHERE = {  # in which module each public name is
     "replace_head": "nn",
     "init_stationary_": "nn.init",
     "calibrate_prior": "nn.restored_prior",
+    "RotationPrediction": "nn.rotation",
     "spectral_normalize": "nn.spectral",
     "OODDetector": "ood",
     "Bernoulli": "predictive",

@@ -40,7 +40,7 @@ def replace_head(model: M, head: nn.Module, name: str | None = None) -> M:
     if not isinstance(head, nn.Module) or not isinstance(in_features, int):
         raise ValueError(f"head must be a module with in_features, such as StationaryHead(512, 10), got {head!r}")
     names = {module: path for path, module in model.named_modules()}
-    old = _find(model) if name is None else _named(model, name)
+    old = classifier(model, name)
     if old is model:
         raise ValueError(f"model must have its classifier inside, got the bare {_type(model)}; use the head itself")
     if in_features != old.in_features:
@@ -55,6 +55,11 @@ def replace_head(model: M, head: nn.Module, name: str | None = None) -> M:
     return model
 
 
+def classifier(model: nn.Module, name: str | None) -> nn.Linear | StationaryHead:
+    """The layer that gives the outputs: the one of this name, or where ``replace_head`` looks for it."""
+    return _find(model) if name is None else _named(model, name)
+
+
 def _named(model: nn.Module, name: str) -> nn.Linear | StationaryHead:
     module = dict(model.named_modules(remove_duplicate=False)).get(name)
     if not isinstance(module, nn.Linear | StationaryHead):
@@ -66,8 +71,8 @@ def _named(model: nn.Module, name: str) -> nn.Linear | StationaryHead:
 def _find(model: nn.Module) -> nn.Linear | StationaryHead:
     found = _classifiers(model, in_head=False)
     if not found and callable(get_classifier := getattr(model, "get_classifier", None)):
-        classifier = get_classifier()
-        found = _classifiers(nn.ModuleList(classifier if isinstance(classifier, tuple) else [classifier]), in_head=True)
+        named = get_classifier()
+        found = _classifiers(nn.ModuleList(named if isinstance(named, tuple) else [named]), in_head=True)
     if len(found) != 1:
         names = {module: path for path, module in model.named_modules()}
         several = f"more than one classifier: {', '.join(names[module] for module in found)}"

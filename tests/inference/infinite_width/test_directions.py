@@ -76,6 +76,23 @@ def test_classes_return_to_the_prior_in_every_direction(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("seed", "geometry"), [*((seed, "whitened") for seed in SEEDS), (0, "polar")])
+def test_what_begins_with_the_network_leaves_it_in_every_direction(seed, geometry):
+    train, validation, (x, y) = digits(seed)
+    model = trained(*train, seed)
+    method = st.InfiniteWidth(n_inducing=500, geometry=geometry, prior_mean="network")
+    posterior = method.posterior(model, train, validation=validation)
+    pred = st.predict(posterior, x)
+    own = (model(x).argmax(1) == y).float().mean()
+    assert (pred.predict() == y).float().mean() >= own - 0.005
+    assert pred.entropy().mean() < 0.3 * math.log(10)
+    far = far_features(posterior.rows.z)
+    assert model[-1](far).softmax(1).amax(1).median() > 0.999  # where the network itself is sure
+    entropy, information = shares(of_features(posterior, far), posterior.numbers.variance)
+    assert entropy >= 0.99 and information >= 0.9
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_real_values_return_to_the_prior_in_every_direction(seed):
     x, y = make_friedman1(1400, 6, noise=0.5, random_state=seed)

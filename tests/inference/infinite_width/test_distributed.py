@@ -36,6 +36,18 @@ CASES = {
     "rows that no inducing input is of": ("classes", 197, False, GIVEN | {"n_inducing": 10}),
     "labels": ("labels", 80, False, GIVEN | {"n_inducing": 60, "prior_mean": "frequencies"}),
     "values": ("values", 130, False, GIVEN | {"n_inducing": 60, "geometry": "euclidean"}),
+    "classes, whitened, from the network": (
+        "classes",
+        130,
+        False,
+        GIVEN | {"n_inducing": 60, "geometry": "whitened", "prior_mean": "network"},
+    ),
+    "classes, search from the network": (
+        "classes",
+        130,
+        True,
+        {"n_inducing": 40, "search_rows": 60, "prior_mean": "network"},
+    ),
     "classes, search": ("classes", 130, True, {"n_inducing": 40, "search_rows": 60}),
     "values, search": ("values", 130, True, {"n_inducing": 40, "search_rows": 60}),
     "values, search without validation rows": ("values", 130, False, {"n_inducing": 40}),

@@ -18,7 +18,7 @@ NEW = torch.cat([X[:20], 1.5 * X[20:40], 1e3 * X[40:60]])
 GIVEN = {"lengthscale": 1.0, "variance": 5.0, "temperature": 0.5, "noise": 0.1, "n_inducing": 60}
 BATCH = ({0: torch.export.Dim("batch")},)
 each_kind = pytest.mark.parametrize("kind", TARGETS)
-each_geometry = pytest.mark.parametrize("geometry", ["polar", "euclidean"])
+each_geometry = pytest.mark.parametrize("geometry", ["polar", "euclidean", "whitened"])
 runs_onnx = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # from within torch.onnx
 
 
@@ -74,6 +74,11 @@ def test_the_mean_and_std_of_the_posterior(kind, geometry):
     check(outputs, posterior, NEW)
     program = torch.export.export(model, (NEW[:3],), dynamic_shapes=BATCH)
     check(program.module()(NEW), posterior, NEW)
+
+
+def test_what_began_with_the_network():
+    posterior = posterior_of(Net(), prior_mean="network")
+    check(st.exact_predictor(posterior)(NEW), posterior, NEW)
 
 
 def test_the_std_of_a_regression_is_that_of_the_function():
@@ -147,8 +152,9 @@ def test_dtypes(dtype):
 @runs_onnx
 @pytest.mark.parametrize(
     ("kind", "geometry", "features"),
-    [  # what the exported module computes is compared above, of every kind; one of them runs each day
+    [  # what the exported module computes is compared above, of every kind; two of them run each day
         pytest.param("classes", "polar", None, marks=pytest.mark.slow),
+        ("classes", "whitened", None),
         pytest.param("labels", "euclidean", None, marks=pytest.mark.slow),
         ("values", "polar", "body"),
     ],

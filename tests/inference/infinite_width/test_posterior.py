@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sklearn.covariance import OAS
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import stationary as st
 from stationary.inference.infinite_width import _fit
 from stationary.inference.infinite_width._basis import moments
+from stationary.inference.infinite_width._geometry import GEOMETRIES
 from stationary.theory.isotropic import matern52
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -162,6 +164,101 @@ def test_several_labels_at_once():
     torch.testing.assert_close(far.probs, torch.full((200, 3), 0.5))
 
 
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_where_the_posterior_may_not_move_it_says_what_the_network_says(kind):
+    """Near the data: a prior variance of 1e-8 around the network's outputs, all rows inducing, at a low temperature."""
+    model = network().eval()
+    y = LABELS if kind == "classes" else torch.eye(3).long()[LABELS]
+    method = replace(GIVEN, prior_mean="network", n_inducing=200, variance=1e-8, temperature=1e-6, lengthscale=3.0)
+    posterior = method.posterior(model, (X, y))
+    outputs = model(X).detach()
+    torch.testing.assert_close(
+        st.predict(posterior, X).probs,
+        outputs.softmax(1) if kind == "classes" else outputs.sigmoid(),
+        rtol=0,
+        atol=1e-5,
+    )
+    x = 1e4 * X
+    x = x[model.body(x).relu().norm(dim=1) > 100]  # all but one: the longest of the training features has length 1.2
+    far = st.predict(posterior, x)
+    assert len(x) == 199 and model(x).softmax(1).amax(1).median() > 0.999  # the network is sure there
+    torch.testing.assert_close(far.probs, torch.full_like(far.probs, 1 / 3 if kind == "classes" else 1 / 2))
+
+
+def test_the_network_is_corrected_by_the_labels():
+    model = network().eval()
+    wrong = (LABELS + 1) % 3
+    own = replace(GIVEN, prior_mean="network")
+    methods = replace(own, variance=1e-6), replace(own, variance=1e4), replace(GIVEN, variance=1e4)
+    fitted = (st.predict(method.posterior(model, (X, wrong)), X).predict() for method in methods)
+    held, free, without = ((labels == wrong).float().mean() for labels in fitted)
+    assert held == (model(X).argmax(1) == wrong).float().mean() < 0.4
+    assert abs(free - without) <= 0.01 and free > 0.7
+
+
+def test_the_variance_of_the_networks_outputs_is_unseen_too():
+    """s_0^2 is the variance that makes the outputs at the inducing inputs likeliest, by the dense formula."""
+    model = network().eval()
+    posterior = replace(GIVEN, prior_mean="network", variance=1e-6, n_inducing=200).posterior(model, (X, LABELS))
+    outputs = model(X).detach().double()
+    outputs = outputs - outputs.mean(1, keepdim=True)
+    u = posterior.geometry(posterior.rows.z)
+    likeliest = (outputs * torch.linalg.solve(matern52(torch.cdist(u, u)), outputs)).sum() / (200 * 2)
+    assert float(likeliest) == pytest.approx(posterior.numbers.variance - 1e-6, rel=1e-6)
+
+
+def test_the_length_scale_of_the_labels_is_that_without_the_network():
+    half = (X[:100], LABELS[:100]), (X[100:], LABELS[100:])
+    method = st.InfiniteWidth(n_inducing=40)
+    plain, own = (
+        replace(method, prior_mean=mean).posterior(network(), half[0], validation=half[1]).numbers
+        for mean in ("uniform", "network")
+    )
+    assert torch.equal(plain.lengthscale, own.lengthscale)
+
+
+@pytest.mark.parametrize(
+    ("settings", "targets"), [({"features": "body"}, LABELS), ({"features": lambda x: x}, LABELS), ({}, VALUES)]
+)
+def test_a_network_that_cannot_be_the_prior_mean(settings, targets):
+    method = replace(GIVEN, prior_mean="network", **settings)
+    with pytest.raises(
+        ValueError, match=r"prior_mean must be 'uniform' or 'frequencies' for a regression, .*'network'"
+    ):
+        method.posterior(network(targets.shape[-1] if targets.ndim > 1 else 3), (X, targets))
+
+
+def test_a_network_as_the_prior_mean_has_seen_the_rows():
+    with pytest.warns(UserWarning, match="rows that the trunk was trained on"):
+        st.InfiniteWidth(prior_mean="network", n_inducing=20).posterior(nn.Linear(4, 3), (X, LABELS))
+
+
+# Where features are far from each other
+
+
+def test_whitened_features_of_a_class_have_unit_covariance():
+    """As scikit-learn shrinks the covariance within classes; rows of weight 2 count as two."""
+    weight = 1.0 + (torch.arange(200) % 2)
+    x = X @ torch.randn(4, 4, generator=torch.Generator().manual_seed(3)) + 5 * torch.eye(4)[LABELS]
+    method = replace(GIVEN, geometry="whitened")
+    posterior = method.posterior(nn.Linear(4, 3), (x, LABELS), sample_weight=weight)
+    twice = torch.cat([x, x[1::2]]).double()
+    labels = torch.cat([LABELS, LABELS[1::2]])
+    means = torch.stack([twice[labels == label].mean(0) for label in range(3)])
+    expected = OAS(assume_centered=True).fit((twice - means[labels]).numpy()).covariance_
+    found = torch.linalg.inv(posterior.geometry.scale @ posterior.geometry.scale)
+    torch.testing.assert_close(found, torch.from_numpy(expected), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(posterior.geometry.shift, twice.mean(0), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("targets", [VALUES, torch.eye(3).long()[LABELS]], ids=["values", "labels"])
+def test_without_classes_all_rows_are_whitened_together(targets):
+    posterior = replace(GIVEN, geometry="whitened").posterior(nn.Linear(4, targets.shape[1]), (X, targets))
+    expected = OAS().fit(X.double().numpy()).covariance_
+    found = torch.linalg.inv(posterior.geometry.scale @ posterior.geometry.scale)
+    torch.testing.assert_close(found, torch.from_numpy(expected), rtol=1e-9, atol=1e-9)
+
+
 def test_prior_mean_of_frequencies():
     labels = (X[:, 0] > 1).long()
     method = replace(GIVEN, prior_mean="frequencies")
@@ -241,6 +338,12 @@ def test_the_rows_that_chose_are_remembered():
 def blobs(centre, n, label, seed=1):
     generator = torch.Generator().manual_seed(seed)
     return centre + 0.3 * torch.randn(n, 2, generator=generator), torch.full((n,), label)
+
+
+def test_an_update_of_what_begins_with_the_network_is_refused():
+    posterior = replace(GIVEN, prior_mean="network").posterior(network(), (X, LABELS))
+    with pytest.raises(ValueError, match=r"update must be of a posterior whose prior_mean is not 'network'.* train it"):
+        posterior.update((X, LABELS))
 
 
 def test_a_new_region_is_learnt_and_old_answers_are_kept():
@@ -333,6 +436,14 @@ def test_saved_and_loaded(tmp_path, kind):
         st.InfiniteWidth.load(whole, other)
 
 
+def test_saved_and_loaded_in_whitened_geometry_from_the_network(tmp_path):
+    model = network().eval()
+    method = replace(GIVEN, geometry="whitened", prior_mean="network")
+    posterior = method.posterior(model, (X, LABELS))
+    again = st.InfiniteWidth.load(posterior.save(tmp_path / "a.safetensors"), model)
+    assert torch.equal(st.predict(again, 3 * X).probs, st.predict(posterior, 3 * X).probs) and again.method == method
+
+
 # Mistakes
 
 
@@ -368,7 +479,7 @@ def test_features_that_are_not_finite_name_the_row():
 
 def test_few_rows_repeated_rows_and_features_of_zero():
     x = torch.cat([X[:5], X[:5], torch.zeros(2, 4)])
-    for geometry in ("polar", "euclidean", "l2"):
+    for geometry in GEOMETRIES:
         posterior = replace(GIVEN, geometry=geometry).posterior(nn.Linear(4, 3), (x, LABELS[:12]))
         assert posterior.basis.size <= 6
         pred = st.predict(posterior, torch.cat([x, torch.tensor([[3e38, -3e38, 0, 1.0]])]))
@@ -422,8 +533,14 @@ def test_products_are_the_solved_systems(labels):
     assert "_products" not in vars(pickle.loads(pickle.dumps(posterior)))
 
 
-@pytest.mark.parametrize("prior_mean", ["uniform", "frequencies"])
-@pytest.mark.parametrize("labels", ["classes", "labels", "values"])
+@pytest.mark.parametrize(
+    ("labels", "prior_mean"),
+    [
+        *((labels, mean) for labels in ("classes", "labels", "values") for mean in ("uniform", "frequencies")),
+        ("classes", "network"),
+        ("labels", "network"),
+    ],
+)
 def test_the_prior_is_the_prediction_far_away(labels, prior_mean):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(80, 2, generator=generator).double()

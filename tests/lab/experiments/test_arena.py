@@ -15,7 +15,7 @@ from torch import nn
 
 from stationary import metrics
 from stationary.lab.data import cifar10, clinc150, corrupted, grey_images
-from stationary.lab.experiments.arena import config, images, ranks, report, run, trunks
+from stationary.lab.experiments.arena import config, images, ranks, report, report_second, run, trunks
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
@@ -140,6 +140,22 @@ def test_the_report_begins_with_who_is_better():
     record = next(r for r in section.records if (r["method"], r["metric"]) == ("knn", "AUROC"))
     assert record["mean"] == pytest.approx(0.96) and record["n"] == 3 and record["std"] == pytest.approx(0.01)
     assert list(record) == ["event", "data", "unknown", "method", "metric", "mean", "std", "n"]
+
+
+def test_the_second_configuration_stands_beside_the_first_and_the_network():
+    """Three seeds; differences are 0.2, 0.1 and 0.3, of standard error 0.1 / sqrt 3; one peer is ahead of the first."""
+    auroc = {"infinite width": (0.5, 0.6, 0.4), "infinite width from the network": (0.7, 0.7, 0.7)}
+    auroc |= {"knn": (0.7, 0.7, 0.65), "msp": (0.1, 0.9, 0.1), "finite head": (0.9, 0.9, 0.9)}
+    methods = {
+        name: {seed: {"AUROC: far": value, "NLPD": 1 - value, "ECE": 0.1} for seed, value in enumerate(values)}
+        for name, values in auroc.items()
+    }
+    rows = report_second.table({("event", "data"): methods, ("event", "other"): {"knn": methods["knn"]}}).rows
+    assert [row[:2] for row in rows] == [("data", "AUROC, far"), ("data", "NLPD"), ("data", "ECE")]
+    first, second, difference, beside, peers = rows[0][2:]
+    assert (first.mean, second.mean) == pytest.approx((0.5, 0.7)) and beside is None and peers == "1, 0"
+    assert (difference.mean, difference.std) == pytest.approx((0.2, 0.1 / 3**0.5))
+    assert rows[1][5].mean == pytest.approx(np.mean([0.1 - 0.7, 0.9 - 0.7, 0.1 - 0.7])) and rows[1][6] is None
 
 
 def test_a_single_seed_has_no_difference():

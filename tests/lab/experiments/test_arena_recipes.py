@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from stationary.lab.data.augment import varied
 from stationary.lab.experiments.arena import config, images, report, report_recipes, trunks
@@ -62,18 +61,6 @@ def test_a_square_of_a_quarter_of_the_side_is_hidden():
 
 
 # Training
-
-
-def test_the_loss_of_rotation_is_that_of_each_image_alone():
-    torch.manual_seed(0)
-    network = trunks.WithRotation(ResNet(5, 3, (8, 8), 1), weight=0.5).eval()
-    x, y = torch.randn(7, 3, 8, 8), torch.arange(7) % 5
-    found = network.losses(x, y)
-    for i in range(7):
-        turned = torch.from_numpy(np.rot90(x[i].numpy(), i % 4, (1, 2)).copy())
-        classes = F.cross_entropy(network(x[i : i + 1]), y[i : i + 1])
-        turns = F.cross_entropy(network.turns(network.network.features(turned[None])), torch.tensor([i % 4]))
-        torch.testing.assert_close(found[i], classes + 0.5 * turns)
 
 
 def small_parts():

@@ -269,8 +269,8 @@ class InfiniteWidthPosterior:
             )
         if self.method.prior_mean == "network":
             raise ValueError(
-                "update must be of a posterior whose prior_mean is not 'network', since the network says nothing of new "
-                "rows; got 'network': train the network on them too, and make the posterior again"
+                "update must be of a posterior whose prior_mean is not 'network', which has not seen the new rows; got "
+                "'network': train it on them too, and make the posterior again"
             )
         if self.method.class_weight is not None:
             raise ValueError(

@@ -25,7 +25,7 @@ from stationary.lab.data import cifar10, corrupted, grey_images
 from stationary.lab.data.augment import AugmentedBatches, augmented, is_held_out, varied
 from stationary.lab.models.resnet import ResNet
 from stationary.lab.runs.provenance import environment
-from stationary.nn import spectral_normalize
+from stationary.nn import RotationPrediction, spectral_normalize
 from stationary.training import Training
 
 PIECE = 2_000  # number of images whose features are computed at once
@@ -155,36 +155,6 @@ EVENTS = {
 }
 
 
-class WithRotation(nn.Module):
-    """A network that learns to tell classes and, from the same features, quarter turns (Hendrycks et al., 2019).
-
-    Args:
-        network: the network of the classes.
-        weight: weight of the loss of the turns.
-    """
-
-    def __init__(self, network: ResNet, weight: float) -> None:
-        super().__init__()
-        self.network, self.weight = network, weight
-        self.turns = nn.Linear(network.head.in_features, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.network(x)
-
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n,) losses: that of the classes of upright images, and that of the turn of one turned copy of each.
-
-        The copies have 0 to 3 quarter turns in the order of the batch, which is random.
-        """
-        turns = torch.arange(len(x), device=x.device) % 4
-        turned = torch.empty_like(x)
-        for k in range(4):
-            turned[k::4] = x[k::4].rot90(k, (2, 3))
-        upright, of_turned = self.network.features(torch.cat([x, turned])).chunk(2)
-        classes = F.cross_entropy(self.network.head(upright).float(), y, reduction="none")
-        return classes + self.weight * F.cross_entropy(self.turns(of_turned).float(), turns, reduction="none")
-
-
 def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet:
     """Train a trunk on the part "train"; it is always the network of the last epoch."""
     x, y = parts["train"]
@@ -208,12 +178,12 @@ def trained(parts: Parts, recipe: Recipe, device: str) -> ResNet:
         network = ResNet(n_classes, channels, recipe.widths, recipe.blocks)
         if recipe.bound is not None:
             spectral_normalize(network, recipe.bound, skip=["head"])
-        learner = WithRotation(network, recipe.rotation) if recipe.rotation else network
+        learner = RotationPrediction(network, recipe.rotation) if recipe.rotation else network
         return learner.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     batches = AugmentedBatches(x.to(device), y.to(device), recipe, partial(_shown, recipe=recipe))
     network = fit(Point(), build, batches, training).networks[0]
-    if isinstance(network, WithRotation):
+    if isinstance(network, RotationPrediction):
         network = network.network
     assert isinstance(network, ResNet)
     return network.eval()

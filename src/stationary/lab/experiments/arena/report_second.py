@@ -1,0 +1,46 @@
+"""The second configuration of infinite width beside the first and beside the network itself."""
+
+from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
+from stationary.lab.experiments.arena.seeds import Methods, mean_difference, over_seeds
+from stationary.lab.report.content import Cell, Measured, Table
+
+BESIDE_NETWORK = ("NLPD", "ECE")  # measures of known inputs, of which the network itself has some too
+AUROC = "AUROC: "
+
+
+def table(found: dict[tuple[str, str], Methods]) -> Table:
+    """Make a table of both configurations, for each kind of unknown inputs and each measure of known ones."""
+    rows: list[tuple[Cell, ...]] = []
+    for (_, dataset), methods in found.items():
+        if INFINITE_WIDTH not in methods or FROM_NETWORK not in methods:
+            continue
+        measures = next(iter(methods[FROM_NETWORK].values()))
+        for name in (*(name for name in measures if name.startswith(AUROC)), *BESIDE_NETWORK):
+            known = name in BESIDE_NETWORK
+            rows.append(
+                (
+                    dataset,
+                    name.replace(AUROC, "AUROC, "),
+                    over_seeds(methods[INFINITE_WIDTH], name),
+                    over_seeds(methods[FROM_NETWORK], name),
+                    minus(methods, FROM_NETWORK, INFINITE_WIDTH, name),
+                    minus(methods, FROM_NETWORK, NETWORK_METHOD, name) if known else None,
+                    None if known else f"{ahead(methods, INFINITE_WIDTH, name)}, {ahead(methods, FROM_NETWORK, name)}",
+                )
+            )
+    columns = ("data", "measure", "first", "second", "second minus first", "second minus network", "peers ahead")
+    caption = "Both configurations: mean and standard deviation over seeds; differences with their paired standard "
+    caption += "errors; and how many peers are better than the first and than the second by more than one such error."
+    return Table(caption, columns, tuple(rows))
+
+
+def minus(methods: Methods, one: str, other: str, name: str) -> Measured | None:
+    """Return one minus the other, its mean and standard error over the seeds that both have."""
+    theirs = methods.get(other, {})
+    return mean_difference([of[name] - theirs[seed][name] for seed, of in methods[one].items() if seed in theirs])
+
+
+def ahead(methods: Methods, ours: str, name: str) -> int:
+    """Return the number of peers whose measure, the higher the better, is above ours by more than a standard error."""
+    differences = [minus(methods, ours, peer, name) for peer in methods if not PROTOCOL[peer].ours]
+    return sum(found.mean < -(found.std or 0.0) for found in differences if found)
