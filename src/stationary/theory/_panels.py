@@ -86,8 +86,8 @@ class Panels:
 def spherical_bessels(z: Array) -> Array:
     """j_0 to j_(DEGREE - 1) of z >= 0, (DEGREE, *z.shape), by j_(n - 1) + j_(n + 1) = (2 n + 1) / z j_n.
 
-    The recurrence is stable upwards while n < z and downwards while n > z, so it starts at j_0 and j_1 where z is larger
-    than every n, and elsewhere at the two last ones.
+    The recurrence is stable upwards while n < z and downwards while n > z, so it starts at j_0 and j_1 where z is
+    larger than every n, and elsewhere at the two last ones.
     """
     z = np.maximum(z, 1e-16)  # so that no j_n underflows; j_0 = 1 and j_1 = z / 3 change by less than their rounding
     result = np.empty((DEGREE, *z.shape))
