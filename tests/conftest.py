@@ -4,12 +4,15 @@
 integration.
 """
 
+import gc
+import math
 import os
 import shutil
 
 import pytest
 import torch
 
+from stationary import _files
 from stationary.activations import _native
 
 NEEDS = {
@@ -21,6 +24,15 @@ NEEDS = {
     "latex": (lambda: shutil.which("pdflatex"), "no pdflatex found"),
     "gpu": (torch.cuda.is_available, "no CUDA GPU found"),
 }
+
+
+gc.disable()  # modules and tests stay: to look for garbage among them, while they are collected or later, finds nothing
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.set_threshold(50_000)
+    gc.enable()
 
 
 def pytest_runtest_setup(item):
@@ -36,7 +48,16 @@ def _compiled_before_a_test_has_a_cache_of_its_own():
     _native.compiled()
 
 
+@pytest.fixture
+def kept_each_epoch(monkeypatch):
+    """Checkpoints are written after every epoch, not every half minute, so that a test can stop after any of them."""
+    monkeypatch.setattr(_files, "EVERY_S", 0.0)
+    monkeypatch.setattr(_files, "BYTES_A_SECOND", math.inf)
+
+
 @pytest.fixture(autouse=True)
 def _same_randomness():
     torch.manual_seed(0)
-    torch._dynamo.reset()
+    if torch._dynamo.utils.counters:  # something was compiled
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()

@@ -20,6 +20,7 @@ from stationary.lab.experiments.arena import (
     report_recipes,
     report_second,
     report_tables,
+    words,
 )
 from stationary.lab.experiments.arena.config import EVENTS, Config
 from stationary.lab.report.content import Section, Table
@@ -63,78 +64,13 @@ def tables(some: Iterable[Table]) -> list[str]:
     return [render_markdown([Section("", "", "", tables=(table,))]).removeprefix("## \n\n").strip() for table in some]
 
 
-def losses(methods: report.Methods) -> list[str]:
-    """Where something else is better than ours, in words; one line for each kind of inputs and of measure."""
-    lines = []
-    label = lambda method: protocol.PROTOCOL[method].label  # noqa: E731
-    for unknown in report.unknowns(methods):
-        name = f"AUROC: {unknown}"
-        ahead = [
-            f"{label(method)} (AUROC {report.over_seeds(methods[method], name).mean:.3f})"
-            for method in report.better(methods, unknown)
-        ]
-        best = max(methods, key=lambda method: report.over_seeds(methods[method], name).mean)
-        if len(methods.get(report.OURS, ())) < 2:
-            ours = "has run with one seed" if report.OURS in methods else "has not run"
-            lines.append(
-                f"**{unknown}**: the best is {label(best)} (AUROC {report.over_seeds(methods[best], name).mean:.3f}); "
-                f"infinite width {ours} here, so there is no standard error yet."
-            )
-            continue
-        own = report.over_seeds(methods[report.OURS], name).mean
-        told = (
-            f"better than ours ({own:.3f}): {', '.join(ahead)}" if ahead else f"no peer is better than ours ({own:.3f})"
-        )
-        lines.append(f"**{unknown}**: by more than a paired standard error, {told}.")
-    for metric, sign in report.KNOWN.items():
-        values = {
-            method: sign * report.over_seeds(numbers, metric).mean
-            for method, numbers in methods.items()
-            if report.has_probabilities(method)
-        }
-        if not values:
-            continue
-        best = max(values, key=lambda method: values[method])
-        ours = max(
-            (method for method in values if protocol.PROTOCOL[method].ours),
-            key=lambda method: values[method],
-            default=best,
-        )
-        if values[best] > values[ours]:
-            lines.append(
-                f"**{metric} on known inputs**: {report.whose(best)} has {abs(values[best]):.3f}, the best of ours "
-                f"({label(ours)}) {abs(values[ours]):.3f}."
-            )
-    return lines
-
-
-def verdict(found: dict[tuple[str, str], report.Methods]) -> dict[str, list[str]]:
-    """Where the targets are met and where not: AUROC of each kind of unknown inputs; NLPD and ECE of the network."""
-    told: dict[str, list[str]] = {"ahead": [], "not": [], "open": [], "worse": [], "as good": []}
-    for (_, dataset), methods in found.items():
-        if len(methods.get(report.OURS, ())) < 2:
-            told["open"].append(dataset)
-            continue
-        for unknown in report.unknowns(methods):
-            ahead = report.better(methods, unknown)
-            told["not" if ahead else "ahead"].append(f"{dataset} against {unknown}")
-        for name in ("NLPD", "ECE"):
-            ours = report.difference(methods, protocol.NETWORK_METHOD, name)
-            if ours:
-                worse = ours.mean > (ours.std or 0.0)
-                told["worse" if worse else "as good"].append(
-                    f"{name} on {dataset} ({ours.mean:+.4f} ± {ours.std or 0.0:.4f})"
-                )
-    return told
-
-
 def left_out(root: Path, name: str) -> str:
-    """The benchmark of left-out classes: a row for each method, the mean of each measure over the folds."""
+    """The benchmark of left-out classes: a row for each method, the mean of each measure over the folds; or nothing."""
     path = root / "results" / "benchmarks" / name
     if not path.exists():
         return ""
     folds = json.loads(path.read_bytes())["folds"]
-    names = {name: entry.label for name, entry in protocol.PROTOCOL.items()}
+    label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else method  # noqa: E731
     measures = {
         "AUROC": "its own score",
         "AUROC energy": "energy",
@@ -146,9 +82,7 @@ def left_out(root: Path, name: str) -> str:
     for method, numbers in folds[0]["methods"].items():
         means = {m: float(np.mean([fold["methods"][method][m] for fold in folds])) for m in measures if m in numbers}
         digits = lambda measure: 4 if measure == "NLPD" else 3  # noqa: E731
-        lines.append(
-            (names.get(method, method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures))
-        )
+        lines.append((label(method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -176,9 +110,9 @@ def page(root: Path) -> str:
     parts = {
         dataset: {
             "event": event,
-            "losses": losses(methods),
-            "tables": tables(report.tables(event, dataset, methods)),
-            "left_out": [entry.label for name, entry in protocol.PROTOCOL.items() if name not in methods],
+            "name": words.name_of(dataset),
+            "losses": report.in_words(methods),
+            "tables": [table.split("\n\n", 1) for table in tables(report.tables(event, dataset, methods))],
         }
         for (event, dataset), methods in found.items()
     }
@@ -189,7 +123,8 @@ def page(root: Path) -> str:
         network=protocol.NETWORK_RULE,
         cifar10=protocol.CIFAR10_RULE,
         ranks=tables([ranks.table(found)])[0],
-        verdict=verdict(found),
+        better=report.BETTER,
+        targets=tables([report.targets(found)])[0],
         second=tables([report_second.table(found)])[0],
         left_out=left_out(root, "arena_left_out.json"),
         left_out_intents=left_out(root, "arena_left_out-clinc150.json"),
@@ -216,6 +151,7 @@ def page_of_tables(root: Path) -> str:
     cost = json.loads(path.read_bytes()) if path.exists() else {}
     return template.render(
         protocol=protocol_tables,
+        splits=max(len(config.seeds) for config, _ in found),
         grids=grids,
         losses_of_values=report_tables.losses_of_values(values),
         losses_of_classes=report_tables.losses_of_classes(classes),

@@ -2,9 +2,14 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
+
+EVERY_S = 30.0  # seconds between two writes of a state, so that what is stopped loses these and the step it is in
+SHARE = 0.05  # of the time, at most, that writing takes: a state that takes longer to write is written less often
+BYTES_A_SECOND = 2e8  # that a disk writes
 
 
 def cache_folder() -> Path:
@@ -34,3 +39,30 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Write a text in UTF-8 as ``write_atomically`` does."""
     return write_atomically(path, lambda file: file.write(text.encode()))
+
+
+class Sized(Protocol):
+    """Something that takes bytes in a file, such as a tensor."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Pace:
+    """When to write the state of something long: every half minute, and less often where that would take too long."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on, since the state has just been written."""
+        self.written = time.monotonic()
+
+    def due(self, *, last: bool) -> bool:
+        """Whether half a minute has passed; the last state need not wait for it."""
+        return last or time.monotonic() - self.written >= EVERY_S
+
+    def affords(self, state: Iterable[Sized]) -> bool:
+        """Whether writing this takes at most a twentieth of the time since the last write."""
+        seconds = sum(part.nbytes for part in state) / BYTES_A_SECOND
+        return seconds <= SHARE * (time.monotonic() - self.written)

@@ -81,4 +81,4 @@ def test_sentences_about_sizes_are_those_of_the_stored_runs():
     one = [worst("activation_sizes-cpu.json", task, [1]) for task in ("forward", "forward+backward")]
     more = [worst("activation_sizes-cpu.json", task, small[99:]) for task in ("forward", "forward+backward")]
     assert f"{one[0]} and {one[1]} times at a single element" in text
-    assert f"at most {more[0]} and {more[1]} times from 100 to 10^6" in text
+    assert f"at most {more[0]} and {more[1]} times from 100 to 10⁶" in text

@@ -206,10 +206,14 @@ def test_what_fit_is_given_by_mistake():
         st.fit(st.Point(), build, (X, LABELS.tolist()), TRAINING)
 
 
-def test_a_method_that_watches_cannot_continue_from_a_checkpoint(tmp_path):
+def test_a_method_that_cannot_remember_what_it_watches_has_no_checkpoint(tmp_path):
+    class Watching(st.Point):
+        def observer(self, training):
+            return lambda *_: None
+
     build = lambda: st.MLP(3, 3, hidden=(8,))
-    with pytest.raises(ValueError, match="checkpoint must be None for SWAG"):
-        st.fit(st.SWAG(start=0.5), build, (X, LABELS), TRAINING, checkpoint=tmp_path / "state.npz")
+    with pytest.raises(ValueError, match="checkpoint must be None for Watching, whose observer has no state_dict"):
+        st.fit(Watching(), build, (X, LABELS), TRAINING, checkpoint=tmp_path / "state.npz")
 
 
 class OwnHead(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stationary.inference.base import Method, Posterior, check_method
-from stationary.training import Build, Data, Progress, Training, train_folds
+from stationary.training import Build, Data, Progress, Remembering, Training, train_folds
 
 
 def fit(
@@ -45,7 +45,8 @@ def fit(
         seeds: one seed for each network; by default ``training.seed``, ``training.seed`` + 1, ...
         progress: function that is called after each epoch with its number, the training loss and the validation loss.
         keep_diverged: whether to keep networks whose loss is no longer finite, instead of raising an error.
-        checkpoint: path of a file that holds the state of the training; a training that was stopped continues from it.
+        checkpoint: path of a file that holds the state of the training, which is written every 30 seconds; a training
+            that was stopped continues from it.
         device: device to train on; by default that of the tensors, or that on which ``build`` puts the network.
     """
     return fit_folds(
@@ -104,10 +105,10 @@ def fit_folds(
             f"seeds must have one entry for each network, {n} for each of {k} sets of data; got {len(seeds)}"
         )
     observers = [method.observer(training) for _ in range(n * k)]
-    if checkpoint is not None and observers[0] is not None:
+    if checkpoint is not None and observers[0] is not None and not isinstance(observers[0], Remembering):
         raise ValueError(
-            f"checkpoint must be None for {type(method).__name__}, which watches the whole training, got {checkpoint}; "
-            "what it has seen is not in the file"
+            f"checkpoint must be None for {type(method).__name__}, whose observer has no state_dict and "
+            f"load_state_dict, so that what it has seen would not be in the file; got {checkpoint}"
         )
     networks = train_folds(
         [partial(_checked, method, each, sample_weight) for each in builds for _ in range(n)],

@@ -140,6 +140,31 @@ class Path:
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate * group["rate"]
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """What it has seen, for a checkpoint: the sums, the deviations, and its own settings."""
+        kept = torch.stack(list(self.deviations)) if self.deviations else torch.zeros(0)
+        return self._settings() | {"n": torch.tensor(self.n), "mean": self.mean, "squares": self.squares, "kept": kept}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from what another path of the same settings has seen.
+
+        Raises:
+            ValueError: the other path has other settings.
+        """
+        for name, value in self._settings().items():
+            if not torch.equal(state[name].cpu(), value):
+                raise ValueError(
+                    f"the checkpoint must come from a training for SWAG with the same {name}, {value:g}; it comes from "
+                    f"{state[name]:g}: delete it, or choose another path"
+                )
+        self.n, self.mean, self.squares = int(state["n"]), state["mean"], state["squares"]
+        self.deviations.extend(state["kept"])
+
+    def _settings(self) -> dict[str, Tensor]:
+        """The settings as tensors; a learning rate that is left to the schedule is 0."""
+        numbers = {"rank": self.deviations.maxlen or 0, "first": self.first, "learning_rate": self.learning_rate or 0.0}
+        return {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}
+
     def add(self, weights: Tensor) -> None:
         """Take in one more point of the path, by Welford's update, which loses no digits by cancellation."""
         before = weights - self.mean

@@ -1,5 +1,6 @@
 """Training: its configuration, what networks train on, and one loop for one network or many."""
 
+from stationary.training._checkpoint import Remembering as Remembering
 from stationary.training.config import Group as Group
 from stationary.training.config import Training as Training
 from stationary.training.data import Data as Data

@@ -21,6 +21,7 @@ class LightAdam(Adam):
     """
 
     add_param_group = unwrap(Adam.add_param_group)
+    state_dict = unwrap(Adam.state_dict)
 
     def __init__(self, groups: list[dict[str, Any]], rate: float, *, decoupled: bool) -> None:
         super().__init__(groups, rate, fused=True, decoupled_weight_decay=decoupled)

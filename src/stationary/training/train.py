@@ -18,7 +18,7 @@ from stationary._extras import has_triton
 from stationary.nn.init import seeded
 from stationary.nn.inputs import device_of, suited
 from stationary.training._adam import LightAdam
-from stationary.training._checkpoint import Checkpoint, write_checkpoint
+from stationary.training._checkpoint import Checkpoint, Keeper
 from stationary.training._cuda_graph import Replayed, can_be_replayed
 from stationary.training._epochs import Epochs, InMemory, Streamed, check_outputs, evaluate
 from stationary.training._members import Best, Named, Trainees
@@ -72,12 +72,14 @@ def train(
             checkpoint first reports the epochs before.
         observers: one function for each member, or None for a member without one. It is called after each epoch with
             the number of the epoch, the member's live parameters by name, and the optimizer, whose learning rate is
-            already that of the next epoch. A checkpoint does not hold what an observer has seen.
+            already that of the next epoch. A checkpoint holds what an observer has seen if it has ``state_dict`` and
+            ``load_state_dict``, with tensors by name, as an optimizer has them; of a plain function it holds nothing.
         keep_diverged: whether to return networks whose loss is no longer finite, as they are, instead of raising an
             error.
-        checkpoint: path of a file that holds the state after each epoch. A training that finds it continues there.
-            Members that are trained one after the other have one file each, with their number before the suffix.
-            The file stays when training is done, and another training must not use it.
+        checkpoint: path of a file that holds the state after an epoch, from which a training that was stopped
+            continues, to the same end. It is written every 30 seconds, or less often where that would take more than a
+            twentieth of the time. Members that are trained one after the other have one file each, with their number
+            before the suffix. The file stays when training is done, and another training must not use it.
         device: device to train on; by default that of the tensors, and for batches that on which ``build`` puts the
             network.
 
@@ -180,14 +182,12 @@ def _run(
     members = way.members
     optimizer = _optimizer(training, members.parameters, way.copies)
     schedule, after_step, after_epoch = _schedule(training, optimizer, way)
-    best, history = Best(len(members.models), training.patience), list[tuple[int, float, float | None]]()
-    report = progress or _nothing
+    best, report = Best(len(members.models), training.patience), progress or _nothing
+    keeper = Keeper(checkpoint, training, type(way).__name__, members, optimizer, schedule, best, observers)
     with seeded(training.seed, members.device):
-        if checkpoint is not None and (saved := Checkpoint.read(checkpoint, training, members.seeds)):
-            saved.load_rest(type(way).__name__, members, optimizer, schedule, best)
-            history = saved.history
-            for before in history:
-                report(*before)
+        history = keeper.resume()
+        for before in history:
+            report(*before)
         for epoch in range(len(history) + 1, training.epochs + 1) if best.running else ():
             losses = way.train(epoch, optimizer, after_step)
             watched_losses = None if watched is None else evaluate(members, watched, training.batch_size)
@@ -203,8 +203,7 @@ def _run(
                 if observer is not None:
                     observer(epoch, members.parameters_of(k), optimizer)
             going_on = watched_losses is None or best.update(watched_losses, members)
-            if checkpoint is not None:
-                write_checkpoint(checkpoint, training, type(way).__name__, history, members, optimizer, schedule, best)
+            keeper.keep(history, last=epoch == training.epochs or not going_on)
             report(*history[-1])
             if not going_on:
                 break

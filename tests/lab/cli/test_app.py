@@ -22,6 +22,7 @@ from stationary.lab.cli import app as cli
 from stationary.lab.cli import console, progress
 from stationary.lab.cli import data as cli_data
 from stationary.lab.cli import select as selection
+from stationary.lab.cli.options import Scale
 from stationary.lab.data import cifar10
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment
@@ -29,6 +30,8 @@ from stationary.lab.experiments.cifar10 import trunk
 from stationary.lab.report.content import Section
 from stationary.lab.runs.execute import Outcome, Task
 from stationary.lab.runs.store import RunStore
+
+REAL = tuple(EXPERIMENTS)  # the experiments that there are, without those that a test adds
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,21 @@ def fakes(monkeypatch):
     return modules
 
 
+@pytest.fixture(autouse=True)
+def _the_real_experiments_come_back():
+    before = dict(EXPERIMENTS)
+    yield
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(before)
+
+
 def as_experiment(module, monkeypatch):
     """One module as all three files of an experiment, which the command line then knows."""
     for file in ("config", "run", "report"):
         monkeypatch.setitem(sys.modules, f"{module.__name__}.{file}", module)
-    known = {name: experiment for name, experiment in cli.EXPERIMENTS.items() if name not in EXPERIMENTS}
-    monkeypatch.setattr(cli, "EXPERIMENTS", known | {module.__name__: Experiment(module.__name__)})
+    for real in REAL:
+        EXPERIMENTS.pop(real, None)
+    EXPERIMENTS[module.__name__] = Experiment(module.__name__)
 
 
 def run_good(config, device):
@@ -638,7 +650,7 @@ def test_data_lists_the_bundled_tables(run):
 
 
 @pytest.fixture
-def train(run, monkeypatch, tmp_path):
+def train(run, monkeypatch, tmp_path, kept_each_epoch):
     """The command, with a small network, few images, and no GPU."""
     images, small = (
         cifar10.generated(1200, 50, seed=0),
@@ -748,11 +760,11 @@ def test_bad_arguments_of_trunk(train, arguments, message):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_keeps_the_contract(name, tmp_path):
     experiment, store = EXPERIMENTS[name], RunStore(tmp_path)
-    for scale in cli.Scale:
+    for scale in Scale:
         configs = experiment.config.configs(scale.value)
         assert configs == selection.changed(experiment, configs, []), "no configuration is there twice"
         assert len({store.folder(name, experiment.config.VERSION, config) for config in configs}) == len(configs)
-    assert set(experiment.config.DURATION) == {scale.value for scale in cli.Scale}
+    assert set(experiment.config.DURATION) == {scale.value for scale in Scale}
 
 
 @pytest.mark.chromium

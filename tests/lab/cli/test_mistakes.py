@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import stationary
 from stationary.lab.cli import app as cli
-from stationary.lab.cli import places
+from stationary.lab.cli import places, status
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.runs import store
 from stationary.lab.runs.store import RunStore
@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch
 
 
 def test_an_error_of_ours_is_not_hidden(call, monkeypatch):
-    monkeypatch.setattr(cli, "print_table", lambda *_: os.stat("no such file"))
+    monkeypatch.setattr(status, "print_table", lambda *_: os.stat("no such file"))
     assert isinstance(call("list").exception, FileNotFoundError)
 
 
@@ -137,3 +137,25 @@ def test_every_table_has_a_csv_file(call, tmp_path):
     for number, table in enumerate(tables, 1):
         lines = (tmp_path / "here" / "out" / f"covariance-table{number}.csv").read_text().splitlines()
         assert len(lines) == len(table.rows) + 1 and lines[0].split(",")[0] == table.columns[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("banana", "--set", "hiden=3"), "hidden"),
+        (("banana", "--prior", "matern53"), "matern52"),
+        (("uci", "--dataset", "diabets"), "diabetes"),
+        (("bananna",), "banana"),
+    ],
+)
+def test_a_typo_is_answered_by_what_was_meant(call, arguments, meant):
+    result = call("run", *arguments, "--scale", "smoke")
+    assert result.exit_code == 2 and f"did you mean {meant}?" in said(result)
+
+
+def test_a_report_names_what_is_missing_once(call):
+    nothing = call("report")
+    assert nothing.exit_code == 1 and said(nothing) == "nothing to report in out; first: stationary run"
+    call("run", *SMOKE)
+    some = said(call("report", "covariance", "banana", "--scale", "smoke", "--format", "csv"))
+    assert "no results yet of the others: stationary run banana --scale smoke" in some and "0 of" not in some

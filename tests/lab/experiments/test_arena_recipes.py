@@ -121,20 +121,20 @@ def results(gains, n=3):
 
 def test_recipes_are_compared_with_the_plain_one_and_have_no_ranks():
     section = report.report(results({"cifar10-strict": 0.0, "cifar10-strict-longer": 0.01}))
-    values, gains = (table for table in section.tables if table.caption.startswith("Recipes of a trunk"))
+    values, gains = (table for table in section.tables if "recipes of a trunk" in table.caption)
     assert values.columns == ("recipe", "accuracy", *(PROTOCOL[method].label for method in JUDGES), "seeds")
     assert [row[0] for row in values.rows] == ["plain", "longer, stronger augmentation"] and values.rows[0][-1] == 3
     [row] = gains.rows
     assert row[1].mean == pytest.approx(0.01) and row[1].std == pytest.approx(0, abs=1e-12)
     assert row[-1].mean == pytest.approx(0.02) and row[-1].std == pytest.approx(0.01 / math.sqrt(3)), "of 1, 2 and 3"
-    assert "AUROC of infinite width +0.0200 ± 0.0058 against the plain recipe" in section.ours
-    assert not any("cifar10-strict-longer:" in table.caption for table in section.tables)
+    assert "changes the AUROC of infinite width by +0.0200 ± 0.0058" in section.ours
+    assert not any("longer" in table.caption for table in section.tables)
     assert {record["data"] for record in section.records} == {"cifar10-strict", "cifar10-strict-longer"}
 
 
 def test_a_single_recipe_is_no_comparison():
     section = report.report(results({"cifar10-strict": 0.0}))
-    assert not any(table.caption.startswith("Recipes") for table in section.tables)
+    assert not any("recipes" in table.caption for table in section.tables)
     found = report.by_dataset(results({"cifar10-strict": 0.0, "cifar10-strict-bounded": 0.01}))
     values, _ = report_recipes.tables(report_recipes.found_of(found), {"cifar10-strict-bounded": 12.4})
     assert [row[1] for row in values.rows] == [None, 12]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from stationary.lab.experiments.bo import config, report, run
+from stationary.lab.runs import inside
 
 needs_botorch = pytest.mark.skipif(not find_spec("botorch"), reason="BoTorch is missing; make interop has it")
 MODELS = [name for name in config.SURROGATES if name != "random"]
@@ -186,6 +187,29 @@ RESULTS = {
     "relu network": curves(0.5, 0.7, 0.9),
     "matern network 3": curves(0.1, 0.2, 0.32),
 }
+
+
+@needs_botorch
+@pytest.mark.usefixtures("kept_each_epoch")
+@pytest.mark.parametrize("method", ["matern gp", "infinite width", "random"])
+def test_a_run_that_was_stopped_continues(method, tmp_path, monkeypatch):
+    """Stopped after the second step, it finds the same points, and takes no step twice."""
+    one = config.Config("branin", method, steps=4, candidates=64, restarts=1, search_steps=5)
+    undisturbed, noted, epoch = run.run(one), [], inside.Watched.epoch
+
+    def stopping(watch, number, *losses):
+        epoch(watch, number, *losses)
+        noted.append(number)
+        if noted == [1, 2]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(inside.Watched, "epoch", stopping)
+    with inside.a_run([], tmp_path), pytest.raises(KeyboardInterrupt):
+        run.run(one)
+    with inside.a_run([], tmp_path):
+        continued = run.run(one)
+    assert noted == [1, 2, 3, 4] and np.array_equal(continued["regret"], undisturbed["regret"])
+    assert np.isnan(continued["seconds fit"]).all() and np.isfinite(undisturbed["seconds fit"]).all()
 
 
 def results(functions=("branin",)):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs import execute
 from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.inside import PROGRESS
 from stationary.lab.runs.store import RunStore
 
 FAKE, PARTS = Experiment("fake"), Experiment("parts")  # written by the fixture ``fake``
@@ -39,6 +42,7 @@ RUN = """
 import os, signal, sys, time
 from pathlib import Path
 import numpy as np
+import stationary.lab.runs.inside
 
 def run(config, device="cpu"):
     if config.folder:
@@ -65,8 +69,9 @@ def run(config, device="cpu"):
     if device == "cuda":
         torch.cuda.get_device_name = lambda: "a GPU, so to say"
     noise = np.random.default_rng(config.seed).standard_normal(config.size)
-    data = os.environ.get("STATIONARY_DATA", "")
-    return {"noise": noise, "threads": np.array(torch.get_num_threads()), "data": np.array(data)}
+    data = np.array(os.environ.get("STATIONARY_DATA", ""))
+    inside = np.array(stationary.lab.runs.inside.watched(1).checkpoint is not None)
+    return {"noise": noise, "threads": np.array(torch.get_num_threads()), "data": data, "inside": inside}
 
 def node():
     return sys.modules["ray"].get_runtime_context().get_node_id() if "RAY_RAYLET_PID" in os.environ else ""
@@ -337,6 +342,7 @@ def test_lockstep_must_name_a_tuple(parts, store, monkeypatch):
         run_missing(tasks, store, device="cuda")
 
 
+@pytest.mark.slow
 def test_processes_run_in_lockstep(parts, tmp_path, store):
     tasks = parts(0, 1, 2) + parts(0, 1, 2, seed=1)
     run_missing(tasks[:1], store, device="cuda")
@@ -465,8 +471,10 @@ KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
 from fake.config import Config
+from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.inside import PROGRESS
 from stationary.lab.runs.store import RunStore
 
 tasks = [Task(Experiment("fake"), Config(seed, size=100_000)) for seed in range(12)]
@@ -618,3 +626,34 @@ def test_a_worker_needs_neither_matplotlib_nor_jinja2():
         assert not {"stationary.lab.report.figures", "stationary.lab.report.render"} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+
+
+@pytest.mark.slow
+def test_ray_notes_how_far_a_run_is_where_the_disk_is_shared(store, cluster):
+    """A worker writes into the folder of the run."""
+    uci = EXPERIMENTS["uci"]
+    task = Task(uci, replace(uci.config.Config(), dataset="diabetes", hidden=(8, 4), epochs=10**6))
+    folder, noted = store.folder(*task.key), threading.Event()
+
+    def stop():
+        try:
+            wait_until(lambda: (folder / PROGRESS).exists(), 60)
+            noted.set()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_missing([task], store, engine="ray", address=cluster.address)
+    assert noted.is_set() and not list(store.root.glob(".*")), "the sign by which a shared disk is known is gone"
+
+
+def test_a_worker_without_the_disk_keeps_nothing(fake, tmp_path):
+    task = fake(what="inside")
+    for sign in (tmp_path / "absent" / "sign", tmp_path / "sign"):
+        sign.parent.mkdir(exist_ok=True)
+        if sign.parent == tmp_path:
+            sign.touch()
+        started, (outcome,) = execute._announced((task,), "cpu", 1, sign)
+        assert started is None and outcome.error is None
+        assert bool(outcome.arrays["inside"]) == (sign.parent == tmp_path)

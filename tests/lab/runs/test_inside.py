@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -11,16 +10,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from stationary import _files
+from stationary.inference.infinite_width import _classes
 from stationary.lab.cli import progress
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.runs import inside
 from stationary.lab.runs.execute import Outcome, Task, run_missing
 from stationary.lab.runs.inside import PROGRESS, Progress, Watched, progress_of
 from stationary.lab.runs.store import RunStore
+from stationary.training import _checkpoint
 
 UCI = EXPERIMENTS["uci"]
 LONG = replace(UCI.config.Config(), dataset="adult", hidden=(8, 4), epochs=4)  # 29,304 rows
 EPOCH = Watched.epoch
+
+pytestmark = pytest.mark.usefixtures("kept_each_epoch")
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def metrics_of(run):
     return {name: array for name, array in run.arrays.items() if not name.startswith("seconds")}
 
 
-@pytest.mark.parametrize("method", ["NN", "SVGP"])
+@pytest.mark.parametrize("method", ["NN", "NN SWAG", pytest.param("SVGP", marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_continues_after_its_last_epoch(store, seen, tmp_path, monkeypatch, method):
     task = Task(UCI, replace(LONG, method=method, n_inducing=10))
     folder = store.folder(*task.key)
@@ -64,8 +68,8 @@ def test_a_run_that_is_stopped_continues_after_its_last_epoch(store, seen, tmp_p
     assert seen.epochs == [1, 2, 3] and store.state(*task.key) == "missing"
     assert [path.name for path in folder.iterdir()] == ["checkpoint-0.npz"]
     written = []
-    note = lambda path, training, way, history, *rest: written.append(len(history))
-    monkeypatch.setattr(sys.modules["stationary.training.train"], "write_checkpoint", note)
+    note = lambda path, about, tensors: written.append(len(about["history"]))
+    monkeypatch.setattr(_checkpoint, "write_checkpoint", note)
     seen.stop = None
     assert run_missing([task], store).done == 1
     assert written == [4], "the first three epochs are not trained again"
@@ -80,6 +84,32 @@ def test_a_run_that_is_stopped_continues_after_its_last_epoch(store, seen, tmp_p
     assert np.isfinite(expected.arrays["seconds training"]).all()
 
 
+def test_infinite_width_that_is_stopped_continues_in_its_search(store, tmp_path, monkeypatch):
+    task = Task(UCI, replace(LONG, dataset="diabetes", method="infinite width", n_inducing=20))
+    made, solve = [], _classes.solve
+
+    def stopping(*arguments, **options):
+        if len(made) == 5:
+            raise KeyboardInterrupt
+        made.append(arguments)
+        return solve(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_classes, "solve", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            run_missing([task], store)
+    folder = store.folder(*task.key)
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint-0.npz", "checkpoint-fit-0.safetensors"]
+    assert run_missing([task], store).done == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "environment.json", "result.npz"]
+    whole = RunStore(tmp_path / "whole")
+    run_missing([task], whole)
+    found, expected = store.load(*task.key), whole.load(*task.key)
+    for name, array in metrics_of(expected).items():
+        np.testing.assert_array_equal(metrics_of(found)[name], array, err_msg=name)
+    assert np.isnan(found.arrays["seconds training"]).all() and np.isfinite(expected.arrays["seconds training"]).all()
+
+
 def test_a_checkpoint_that_fits_no_more_fails_once(store, seen):
     task = Task(UCI, LONG)
     seen.stop = 1
@@ -92,7 +122,8 @@ def test_a_checkpoint_that_fits_no_more_fails_once(store, seen):
     assert run_missing([task], store).done == 1, "the next try starts anew"
 
 
-def test_small_data_have_progress_and_no_checkpoint(store, seen):
+def test_a_run_of_less_than_half_a_minute_has_progress_and_no_checkpoint(store, seen, monkeypatch):
+    monkeypatch.setattr(_files, "EVERY_S", 30.0)
     task = Task(UCI, replace(LONG, dataset="diabetes"))
     seen.stop = 2
     with pytest.raises(KeyboardInterrupt):
@@ -105,16 +136,15 @@ def test_progress_is_noted_where_the_run_is_and_nowhere_else(tmp_path, monkeypat
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
-    inside.watched(10, 100).epoch(1)  # in no run
+    inside.watched(10).epoch(1)  # in no run
     with inside.a_run(folders, tmp_path):
-        first = inside.watched(4, 100, of=2)
+        first = inside.watched(4, of=2)
         first.epoch(1)
         assert [progress_of(folder) for folder in folders] == [Progress(1 / 8, "training 1 of 2, epoch 1 of 4")] * 2
-        second = inside.watched(4, 100, of=2)
+        second = inside.watched(4, of=2)
         second.epoch(2)
         assert progress_of(folders[0]) == Progress(6 / 8, "training 2 of 2, epoch 2 of 4")
-        assert inside.watched(4, 100).checkpoint is None and inside.watched(4, 10**6, device="cuda").checkpoint is None
-        assert inside.watched(4, 10**6).checkpoint == tmp_path / "checkpoint-4.npz"
+        assert inside.watched(4).checkpoint == tmp_path / "checkpoint-2.npz"
     assert [path.name for path in folders[0].iterdir()] == [PROGRESS]
     (folders[0] / PROGRESS).write_text("{")
     assert progress_of(folders[0]) is None

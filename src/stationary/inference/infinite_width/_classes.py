@@ -16,7 +16,7 @@ Labels that may hold at the same time have sigmoids instead, and each has the ex
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stationary.inference.infinite_width._basis import Passes, outer, unseen
+from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._sums import Total
 
 TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
@@ -94,6 +95,11 @@ class Solution:
     loss: float
     gradient: float
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What a posterior needs of it, by name."""
+        return {"mean": self.mean, "root": self.root}
+
 
 class _Likelihood(Protocol):
     """Loss, slope and curvature in the outputs z (n, c) of rows with targets y; weights are left to the caller."""
@@ -142,7 +148,11 @@ class _Sigmoid:
 
 
 def solve(
-    task: Task, start: Tensor | None = None, tolerance: float = TOLERANCE, nearby: Tensor | None = None
+    task: Task,
+    start: Tensor | None = None,
+    tolerance: float = TOLERANCE,
+    nearby: Tensor | None = None,
+    journal: Journal | None = None,
 ) -> Solution:
     """The posterior of W; the same from every start, up to the tolerance.
 
@@ -151,16 +161,21 @@ def solve(
         start: (M, c) where to begin; None is the prior mean.
         tolerance: of the gradient's norm, relative to that at W = 0 where that is above 1.
         nearby: (c, M, M) the Cholesky factors of each class's own curvature close to the start, where they are at hand.
+        journal: where the state is noted now and then, and where to go on if somebody stopped the solve before.
     """
-    problem = _Problem(task, nearby)
+    problem, journal = _Problem(task, nearby), journal or Journal(None)
     start = task.centre if start is None else start
     mean = task.offset.new_zeros(task.passes.basis.size, len(task.offset)) if start is None else start
     loss, gradient = problem.at(mean)
     goal = tolerance * max(1.0, float(gradient.norm()) if start is None else problem.scale())
+    if begun := journal.begun:
+        mean, loss, gradient = begun["mean"], float(begun["loss"]), begun["gradient"]
+        problem.root, problem.exact = begun.get("root"), bool(begun["exact"])
     for _ in range(STEPS):
         norm = float(gradient.norm())
         if norm <= goal:
             break
+        journal.within(partial(problem.state, mean, loss, gradient))
         accuracy = ACCURACY * min(1.0, norm / max(1.0, problem.scale())) ** 0.5
         direction = problem.newton_direction(mean, gradient, accuracy)
         slope, step = float((direction * gradient).sum()), 1.0
@@ -193,6 +208,11 @@ class _Problem:
         self.shrink = (1 + math.pi / 8 * task.prior_variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
         self._scale: float | None = None
         self.exact = False  # whether Newton's directions come from a factorisation
+
+    def state(self, mean: Tensor, loss: float, gradient: Tensor) -> dict[str, Tensor]:
+        """Where a solve is, as tensors by name, from which it goes on to the same end."""
+        found = {"mean": mean, "loss": number(loss), "gradient": gradient, "exact": torch.tensor(self.exact)}
+        return found if self.root is None else found | {"root": self.root}
 
     def scale(self) -> float:
         """The norm of the gradient at W = 0."""

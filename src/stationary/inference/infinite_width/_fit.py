@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +16,7 @@ from torch import distributed as dist
 from stationary.inference.infinite_width import _classes, _noise, _search, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk, outputs_of
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 VALUES_INDUCING = 300  # inducing inputs in the search of a regression by validation rows
 EVIDENCE_ROWS = 1000  # rows in the search of a regression by the evidence
+DIGESTED = 1000  # rows, at least where there are as many, by which a checkpoint knows its data
 
 
 class Fit:
@@ -70,6 +74,7 @@ class Fit:
             if prior is not None:  # the mean of what is at the same place
                 prior = prior.new_zeros(len(inducing), n_outputs).index_add(0, number, prior) / counts[:, None]
         held = None if self.held is None else self._used(self.held)
+        self.journal = self._journal(rows, held, prior)
         self.start: Tensor | None = None
         self.nearby: Tensor | None = None
         numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs, prior))
@@ -89,7 +94,22 @@ class Fit:
             self.start,
             self.nearby,
             prior,
+            self.journal,
         )
+
+    def _journal(self, rows: Rows, held: Rows | None, prior: Tensor | None) -> Journal:
+        """The steps that a fit of the same settings, network and rows has taken before it was stopped."""
+        if self.method.checkpoint is None:
+            return Journal(None)
+        settings = replace(self.method, features=None, store=None, checkpoint=None, verbose=False)
+        digest = sha256(f"{settings} {self.fingerprint.digest} {len(rows)}".encode())
+        tensors = [] if prior is None else [prior]
+        for part in (rows, held) if held is not None else (rows,):
+            some = part[torch.arange(0, len(part), max(1, len(part) // DIGESTED))]
+            tensors += [some.z, some.y, some.weight]
+        for tensor in tensors:
+            digest.update(tensor.detach().contiguous().cpu().numpy().tobytes())
+        return Journal(Path(self.method.checkpoint), digest.hexdigest(), rows.z.device)
 
     def _width(self) -> int | None:
         """The number of outputs of the network, where its last layer tells it."""
@@ -175,7 +195,9 @@ class Fit:
             )
         few = slice(None, None, -(-len(inducing) // _search.INDUCING))
         sample = _search.Sample(method.kernel, inducing[few], u, some.y, some.weight, offset, validation)
-        search = partial(_search.search, per_column=per_column, cross_validate=not self.seen, verbose=say)
+        search = partial(
+            _search.search, per_column=per_column, cross_validate=not self.seen, journal=self.journal, verbose=say
+        )
         lengthscale: float | Tensor | None = method.lengthscale
         if prior is not None:
             if lengthscale is None:  # that of the labels: the longest there is would interpolate the network best
@@ -186,20 +208,33 @@ class Fit:
             self.start, self.nearby = found.mean, found.roots
         numbers = Numbers(found.lengthscale, found.variance, found.temperature, offset)
         if validation is not None and method.temperature is None:  # once more, with the probabilities themselves
-            basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
-            passes = Passes(basis, lambda each: u[each], len(u), method.memory)
-            task = _classes.Task(passes, some.y, some.weight, numbers.variance, offset, alone, prior)
-            solution = _classes.solve(task, None, _search.ROUGH)
-            mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.prior_variance)
-            log_temperature, _ = _search.least(
-                lambda log_t: classes_nlpd(mean, variance, offset, math.exp(log_t), validation[1])
-            )
-            numbers = replace(numbers, temperature=math.exp(log_temperature))
+            best = self.journal.step(lambda: self._temperature(some, u, inducing, validation, numbers, prior))
+            numbers = replace(numbers, temperature=math.exp(float(best["log_temperature"])))
         say(
             f"chosen: length-scale {found.lengthscale.log().mean().exp():.4g}, variance {found.variance:.4g}, "
             f"temperature {numbers.temperature:.3g}"
         )
         return numbers
+
+    def _temperature(
+        self,
+        some: Rows,
+        u: Tensor,
+        inducing: Tensor,
+        validation: tuple[Tensor, Tensor],
+        numbers: Numbers,
+        prior: Tensor | None,
+    ) -> dict[str, Tensor]:
+        """The logarithm of the temperature with the lowest NLPD of the validation rows."""
+        basis = Basis.of(self.method.kernel, numbers.lengthscale, inducing)
+        passes = Passes(basis, lambda each: u[each], len(u), self.method.memory)
+        task = _classes.Task(passes, some.y, some.weight, float(numbers.variance), numbers.offset, alone, prior)
+        solution = _classes.solve(task, None, _search.ROUGH)
+        mean, variance = moments(basis, solution.mean, solution.root, validation[0], task.prior_variance)
+        log_temperature, _ = _search.least(
+            lambda log_t: classes_nlpd(mean, variance, numbers.offset, math.exp(log_t), validation[1])
+        )
+        return {"log_temperature": number(log_temperature)}
 
     def _sum(self, weight: Tensor) -> Tensor:
         return self.total(weight.sum()[None])[0]

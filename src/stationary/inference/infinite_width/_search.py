@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
+from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._sums import alone
 
 VARIANCE = 10.0  # where the search for the variance starts
@@ -77,6 +78,7 @@ def search(
     *,
     per_column: bool,
     cross_validate: bool,
+    journal: Journal,
     verbose: Callable[[str], object],
 ) -> Found:
     """Length-scale, variance and temperature; those that are given stay.
@@ -92,14 +94,16 @@ def search(
         cross_validate: whether the temperature, which the evidence knows nothing of, and the variance that suits it
             come from the NLPD of rows that are each left out, at the length-scale that the evidence has chosen. Length-
             scale and variance then come from some of the rows, and the temperature from all of them.
+        journal: what was found before the search was stopped.
         verbose: function that takes a line of text for each step.
     """
     start, by_rows = typical_distance(sample.u), sample.validation is None and cross_validate
     if lengthscale is not None:
         start = torch.as_tensor(lengthscale).to(sample.u)
     elif per_column and sample.u.shape[1] > 1:
-        start = _by_regression(sample, start, verbose)
-    tries = _Tries(_smaller(sample) if by_rows else sample, start, variance, temperature, verbose)
+        typical = start
+        start = journal.step(lambda: {"start": _by_regression(sample, typical, verbose)})["start"]
+    tries = _Tries(_smaller(sample) if by_rows else sample, start, variance, temperature, journal, verbose)
     ways = [(1.0, 0.0), (0.0, 0.5)][lengthscale is not None : 1 + (variance is None)]
     judged, without = (partial(tries.loss, judge=judge) for judge in (_judged, _left_out))
     place = _descend((0.0, 0.0), ways, judged)
@@ -107,7 +111,7 @@ def search(
         place = _vertex(place, [way for way in ways if way[0]], judged)
         ways = [way for way in ways if way[1]]
         place = _vertex(_descend(place, ways, without), ways, without)
-        whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, verbose)
+        whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, journal, verbose)
         if whole is not tries and ways:  # more rows bear a larger variance
             place = _descend(place, ways, partial(whole.loss, judge=_left_out), signs=(1,))
         return whole(*place, _left_out)
@@ -167,10 +171,11 @@ class _Tries:
         start: Tensor,
         variance: float | None,
         temperature: float | None,
+        journal: Journal,
         verbose: Callable[[str], object],
     ) -> None:
         self.sample, self.start, self.variance, self.temperature = sample, start, variance, temperature
-        self.verbose = verbose
+        self.journal, self.verbose = journal, verbose
         self.found: dict[tuple[float, float, Judge], Found] = {}
         self.passes: dict[float, tuple[Passes, Tensor | None]] = {}  # and where the next solution starts
         self.last: tuple[Basis, Tensor] | None = None  # the last solution
@@ -188,15 +193,21 @@ class _Tries:
             if warm is None and self.last is not None:  # the same outputs at the inducing inputs
                 warm = passes.basis.through(self.last[0].factor @ self.last[1])
             task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone, sample.prior)
-            solution = _classes.solve(task, warm, ROUGH)
-            self.passes[i], self.last = (passes, solution.mean), (passes.basis, solution.mean)
-            temperature, loss, roots = judge(sample, task, solution, self.temperature)
-            self.found[i, j, judge] = Found(scale, variance, temperature, loss, solution.mean, roots)
+            step = self.journal.step(partial(self._tried, task, warm, judge))
+            mean, temperature, loss = step["mean"], float(step["temperature"]), float(step["loss"])
+            self.passes[i], self.last = (passes, mean), (passes.basis, mean)
+            self.found[i, j, judge] = Found(scale, variance, temperature, loss, mean, step.get("roots"))
             self.verbose(
                 f"length-scale {_typical(scale):.4g}, variance {variance:.4g}, temperature {temperature:.3g}: "
                 f"{self._name(judge)} {loss:.5f}"
             )
         return self.found[i, j, judge]
+
+    def _tried(self, task: _classes.Task, warm: Tensor | None, judge: Judge) -> dict[str, Tensor]:
+        solution = _classes.solve(task, warm, ROUGH)
+        temperature, loss, roots = judge(self.sample, task, solution, self.temperature)
+        found = {"mean": solution.mean, "temperature": number(temperature), "loss": number(loss)}
+        return found if roots is None else found | {"roots": roots}
 
     def loss(self, place: Place, judge: Judge) -> float:
         return self(*place, judge).loss

@@ -69,6 +69,8 @@ class InfiniteWidth(Method):
             None is 2 GiB on a CPU, and half of what is free on a GPU.
         store: path of a file for the features of the training rows, which is then mapped into memory; None keeps them
             in memory. With ``distributed`` the rank of the process is added to the name.
+        checkpoint: path of a file that holds what a fit of classes has found, written every 30 seconds; a fit that was
+            stopped continues from it. The file stays, and another fit must not use it.
         distributed: whether each process of ``torch.distributed`` has a share of the rows and of the validation rows,
             at least one of each, and all want the posterior of the whole. All must call ``posterior``. ``nearest`` then
             knows the rows of its own process only.
@@ -92,6 +94,7 @@ class InfiniteWidth(Method):
     batch_size: int = 500
     memory: int | None = None
     store: str | Path | None = None
+    checkpoint: str | Path | None = None
     distributed: bool = False
     verbose: bool = False
 
@@ -110,6 +113,11 @@ class InfiniteWidth(Method):
             raise ValueError(
                 "noise must be a number or None where distributed=True, got 'input', which needs the residuals of all "
                 "rows at one place; use distributed=False"
+            )
+        if self.checkpoint is not None and self.distributed:
+            raise ValueError(
+                f"checkpoint must be None where distributed=True, whose processes may stop at different steps; got "
+                f"{self.checkpoint}: leave it out"
             )
         for name in ("lengthscale", "variance", "temperature", "noise"):
             if getattr(self, name) not in (None, "input"):

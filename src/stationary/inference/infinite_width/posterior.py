@@ -13,6 +13,7 @@ from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, Products, at_a_time, greedy
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._joint import joint_moments
+from stationary.inference.infinite_width._journal import Journal
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
@@ -110,8 +111,10 @@ class InfiniteWidthPosterior:
         start: Tensor | None = None,
         nearby: Tensor | None = None,
         prior: Tensor | None = None,
+        journal: Journal | None = None,
     ) -> "InfiniteWidthPosterior":
         """The posterior of these rows, by one solve."""
+        journal = journal or Journal(None)
         passes = Passes(basis, lambda some: geometry(rows.z[some]), len(rows), method.memory)
         if family is Gaussian:
             noise = numbers.noise_at(geometry(rows.z))
@@ -123,9 +126,11 @@ class InfiniteWidthPosterior:
                 few = rows[torch.arange(0, len(rows), FEWER)]
                 passes = Passes(basis, lambda some: geometry(few.z[some]), len(few), method.memory)
                 near = replace(task, passes=passes, targets=few.y, weight=FEWER * few.weight)
-                start = _classes.solve(near, None, ROUGH).mean
-            solution = _classes.solve(task, start, nearby=nearby)
-            mean, root = solution.mean, solution.root
+                start = journal.step(lambda: {"mean": _classes.solve(near, None, ROUGH).mean})["mean"]
+            solved = journal.step(
+                lambda: _classes.solve(task, start, nearby=nearby, journal=journal).tensors, last=True
+            )
+            mean, root = solved["mean"], solved["root"]
             numbers = replace(numbers, variance=task.prior_variance)
         return cls(
             method, (network,), place, fingerprint, geometry, basis, numbers, family, mean, root, rows, validation_rows

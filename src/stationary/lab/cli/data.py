@@ -131,14 +131,14 @@ def trunk(
         images = cifar10.load(data_dir)
         model, curve = train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
     except KeyboardInterrupt:
-        warn("Stopped; the finished epochs are kept. Run the same command again to continue.")
+        warn("Stopped; all but the last half minute or the last epoch is kept. Run the same command again to continue.")
         raise typer.Exit(1) from None
     except (OSError, ValueError) as error:
         warn(str(error))
         raise typer.Exit(1) from None
     seconds = round(time.perf_counter() - start, 3)
     path = save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
-    checkpoint.unlink()
+    checkpoint.unlink(missing_ok=True)
     say(f"test accuracy {curve[-1]['test accuracy']:.4g}")
     say(f"wrote {path}, and how it was trained beside it")
 

@@ -1,8 +1,9 @@
 """Which configurations a command is about: those of a scale, narrowed by choices, with settings changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -77,7 +78,8 @@ def _fitting(experiment: Experiment, scale: str | None, choices: Choices) -> Sel
         known = list(dict.fromkeys(str(getattr(config, key)) for grid in grids.values() for config in grid))
         if unknown := [value for value in wanted if value not in (*known, "all")]:
             rule = f"--{key} of {name} must be all or among {', '.join(known)}"
-            raise ValueError(f"{rule}{f' with --scale {scale}' if scale else ''}; got {', '.join(unknown)}")
+            of_scale = f" with --scale {scale}" if scale else ""
+            raise ValueError(f"{rule}{of_scale}; got {', '.join(unknown)}{_meant(unknown[0], known)}")
 
     def values(config: Any) -> tuple[str, ...]:
         return tuple(str(getattr(config, key)) for key in choices)
@@ -107,13 +109,19 @@ def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[s
         key, equals, text = setting.partition("=")
         if not equals or key not in kinds:
             known = ", ".join(f"{field.name}: {_kind_name(kinds[field.name])}" for field in known_fields)
-            raise ValueError(f"--set takes KEY=VALUE with a setting of {name}, which are {known}; got {setting!r}")
+            rule = f"--set takes KEY=VALUE with a setting of {name}, which are {known}"
+            raise ValueError(f"{rule}; got {setting!r}{_meant(key, kinds)}")
         try:
             changes[key] = _value(text, kinds[key])
         except ValueError:
             rule = f"{key} of {name} must be {_kind_name(kinds[key])}"
             raise ValueError(f"--set {setting}: {rule}; got {text!r}") from None
     return list(dict.fromkeys(replace(config, **changes) for config in configs))
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _value(text: str, kind: Any) -> Any:

@@ -46,8 +46,10 @@ def fit_seeds(method: Method, build: Build, data: Pair, training: Training, n: i
         n: number of posteriors.
         of: number of such calls in the run, for its progress.
     """
-    seeds, watch = range(training.seed, training.seed + n), inside.watched(training.epochs, len(data[0]), of=of)
-    return fit_folds(method, build, [data] * n, training, seeds=seeds, progress=watch.epoch)
+    seeds, watch = range(training.seed, training.seed + n), inside.watched(training.epochs, of=of)
+    return fit_folds(
+        method, build, [data] * n, training, seeds=seeds, progress=watch.epoch, checkpoint=watch.checkpoint
+    )
 
 
 def held_out(data: Pair, share: float, seed: int) -> tuple[Pair, Pair]:

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from stationary._extras import extra
+from stationary._files import write_text
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.inside import a_run, forget
 from stationary.lab.runs.provenance import environment
@@ -142,7 +144,7 @@ def run_missing(
     if not missing:
         return summary
     if engine == "ray":
-        events = _on_ray(missing, device, address)
+        events = _on_ray(missing, store, device, address)
     elif jobs > 1:
         events = _in_processes(missing, store, jobs, choose_device(device))
     else:
@@ -241,7 +243,7 @@ def work(unit: Unit, device: str, threads: int | None = None, root: Path | None 
         device: "cpu" or "cuda".
         threads: number of threads that PyTorch may use; None leaves its setting as it is.
         root: folder of the run store, where the run notes its progress and keeps checkpoints; None where this process
-            cannot reach it, as on Ray.
+            cannot reach it, as on a machine of a Ray cluster without a common disk.
     """
     start = time.perf_counter()
     try:
@@ -401,7 +403,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
+def _on_ray(tasks: list[Task], store: RunStore, device: str, address: str | None) -> Events:
     with extra("ray"):
         import ray
     mine = not ray.is_initialized()
@@ -413,11 +415,12 @@ def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
     remote: Any = ray.remote(_announced)
     variables = {name: value for name in PASSED_ON if (value := os.environ.get(name))}
     waiting: dict[Any, Unit] = {}
+    sign = write_text(store.root.resolve() / f".{uuid4().hex}", "Who sees this file shares the disk of the results.")
     try:
         for unit in grouped(tasks, device):
             cpus, gpus = unit[0].num_cpus, unit[0].num_gpus if device == "cuda" else 0
             on = remote.options(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, runtime_env={"env_vars": variables})
-            waiting[on.remote(unit, device, cpus)] = unit
+            waiting[on.remote(unit, device, cpus, sign)] = unit
         while waiting:
             ready: Any = ray.wait(list(waiting))[0][0]
             unit = waiting[ready]
@@ -431,13 +434,14 @@ def _on_ray(tasks: list[Task], device: str, address: str | None) -> Events:
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
+        sign.unlink(missing_ok=True)
         if mine:
             ray.shutdown()
 
 
-def _announced(unit: Unit, device: str, threads: int) -> Iterator[list[Outcome] | None]:
+def _announced(unit: Unit, device: str, threads: int, sign: Path) -> Iterator[list[Outcome] | None]:
     yield None  # tells the caller that the unit has started
-    yield work(unit, device, threads)
+    yield work(unit, device, threads, sign.parent if sign.exists() else None)
 
 
 def _check_address(address: str | None) -> None:

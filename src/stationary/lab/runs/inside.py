@@ -1,7 +1,8 @@
 """What happens inside a run: the epochs of its training, which ``stationary run`` shows and continues from.
 
-An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``. Where nobody runs it through
-the command line, as in a test, both do nothing.
+An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``, ``fit_file`` for what
+``InfiniteWidth`` takes as ``checkpoint``, and ``kept`` for a place for the state of a loop of its own. Where nobody
+runs it through the command line, as in a test, they do nothing.
 """
 
 import json
@@ -12,13 +13,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from stationary._files import Pace, write_atomically
 
 PROGRESS = "progress.json"  # in the folder of a run that is running
 CHECKPOINT = "checkpoint"  # how the files begin from which a run continues
 EVERY_S = 0.5  # seconds between two notes of the progress
-# A checkpoint of P weights writes 12 P bytes, at 2e8 a second; an epoch of n rows computes 6 n P operations, at 2e10 a
-# second on a core or two: n / 200 times as long. From 4,000 rows on, writing costs less than a twentieth of an epoch.
-ENOUGH_ROWS = 4_000
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Inside:
     notes: Sequence[Path]
     checkpoints: Path
     trainings: int = 0  # number of trainings that have begun
+    fits: int = 0  # number of fits of infinite width that have begun
+    loops: int = 0  # number of loops that have begun
+    resumed: bool = False  # whether one of them continues one that was stopped
     noted: float = field(default=-EVERY_S)
 
     def note(self, progress: Progress) -> None:
@@ -76,11 +80,10 @@ class Watched:
         epochs: number of its epochs.
         of: number of trainings of the run, all as long as this one.
         checkpoint: path of the file from which it continues, or None.
-        resumed: whether it continues a training that was stopped, so that its time is not that of all epochs.
     """
 
-    def __init__(self, epochs: int, of: int, checkpoint: Path | None, resumed: bool) -> None:
-        self.epochs, self.of, self.checkpoint, self.resumed = epochs, of, checkpoint, resumed
+    def __init__(self, epochs: int, of: int, checkpoint: Path | None) -> None:
+        self.epochs, self.of, self.checkpoint = epochs, of, checkpoint
         self.run = _current.get()
         self.before = 0
         if self.run is not None:
@@ -95,21 +98,72 @@ class Watched:
             self.run.note(Progress(share, f"{training}epoch {number} of {self.epochs}"))
 
 
-def watched(epochs: int, rows: int, *, device: str = "cpu", of: int = 1) -> Watched:
+def watched(epochs: int, *, of: int = 1) -> Watched:
     """Watch a training that begins now.
 
     Args:
         epochs: number of its epochs.
-        rows: number of its training rows. From ``ENOUGH_ROWS`` on, it has a checkpoint after each epoch; with fewer it
-            takes less than a minute, and writing would take longer than training.
-        device: the device that trains; on "cuda" there are no checkpoints, since an epoch takes less than writing one.
         of: number of trainings of the run.
     """
     run = _current.get()
-    if run is None or rows < ENOUGH_ROWS or device != "cpu":
-        return Watched(epochs, of, None, resumed=False)
-    path = run.checkpoints / f"{CHECKPOINT}-{run.trainings}.npz"
-    return Watched(epochs, of, path, resumed=any(run.checkpoints.glob(f"{CHECKPOINT}-{run.trainings}*")))
+    if run is None:
+        return Watched(epochs, of, None)
+    run.resumed |= any(run.checkpoints.glob(f"{CHECKPOINT}-{run.trainings}.*"))
+    return Watched(epochs, of, run.checkpoints / f"{CHECKPOINT}-{run.trainings}.npz")
+
+
+def fit_file() -> Path | None:
+    """Return the file for what the next fit of infinite width finds, as ``InfiniteWidth(checkpoint=)`` takes it."""
+    run = _current.get()
+    if run is None:
+        return None
+    path = run.checkpoints / f"{CHECKPOINT}-fit-{run.fits}.safetensors"
+    run.fits, run.resumed = run.fits + 1, run.resumed or path.exists()
+    return path
+
+
+class Kept:
+    """The state of a long loop in a file, from which a run that was stopped goes on.
+
+    Args:
+        path: path of the file; None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.pace = path, Pace()
+        self.state: dict[str, Any] = {}  # the arrays by name that were kept last; empty where there are none
+        if path is not None and path.exists():
+            import numpy as np
+
+            with np.load(path, allow_pickle=False) as archive:
+                self.state = dict(archive)
+
+    def keep(self, state: dict[str, Any]) -> None:
+        """Write the state, arrays by name, if half a minute has passed."""
+        if self.path is None or not self.pace.due(last=False):
+            return
+        import numpy as np
+
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        if self.pace.affords(arrays.values()):
+            write_atomically(self.path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+            self.pace.restart()
+
+
+def kept() -> Kept:
+    """Keep the state of a loop that begins now."""
+    run = _current.get()
+    if run is None:
+        return Kept(None)
+    path = run.checkpoints / f"{CHECKPOINT}-loop-{run.loops}.npz"
+    run.loops, run.resumed = run.loops + 1, run.resumed or path.exists()
+    return Kept(path)
+
+
+def resumed() -> bool:
+    """Whether the run continues one that was stopped, so that the seconds it takes are not those of all its work."""
+    run = _current.get()
+    return run is not None and run.resumed
 
 
 def progress_of(folder: Path) -> Progress | None:
@@ -123,5 +177,5 @@ def progress_of(folder: Path) -> Progress | None:
 def forget(folder: Path, *, checkpoints: bool) -> None:
     """Remove the note of the progress from the folder of a run, and its checkpoints if they are needed no more."""
     (folder / PROGRESS).unlink(missing_ok=True)
-    for path in folder.glob(f"{CHECKPOINT}*") if checkpoints else ():
+    for path in (*folder.glob(f"{CHECKPOINT}*"), *folder.glob(f".{CHECKPOINT}*")) if checkpoints else ():
         path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from stationary.lab.experiments.arena.protocol import PROTOCOL
+from stationary.lab.experiments.arena.words import name_of
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Table
 
@@ -40,8 +41,12 @@ def table(found: Found) -> Table:
         (PROTOCOL[method].label, f"{mean:.1f}", *(of.get(method) for of in places.values()))
         for method, mean in ordered(places).items()
     ]
-    columns = ("method", "mean rank", *(f"{dataset}: {unknown}" for dataset, unknown in places))
+    columns = ("method", "mean rank", *(_named(place) for place in places))
     return Table("Rank by AUROC, 1 is the best.", columns, tuple(rows))
+
+
+def _named(place: Place) -> str:
+    return ": ".join(map(name_of, place))
 
 
 def figure(found: Found) -> Figure:
@@ -58,7 +63,7 @@ def figure(found: Found) -> Figure:
     ax.set_yticks(range(len(methods)), [PROTOCOL[method].label for method in methods], fontsize="small")
     for label, method in zip(ax.get_yticklabels(), methods, strict=True):
         label.set_color(plots.COLORS[4] if PROTOCOL[method].ours else "black")
-    names = [f"{dataset}: {unknown}" for dataset, unknown in places]
+    names = [_named(place) for place in places]
     ax.set_xticks(range(len(names)), names, rotation=45, ha="left", fontsize="small")
     ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     ax.spines[["left", "bottom"]].set_visible(False)

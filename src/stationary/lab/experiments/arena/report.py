@@ -12,11 +12,17 @@ from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.seeds import Methods as Methods
 from stationary.lab.experiments.arena.seeds import mean_difference, measured
 from stationary.lab.experiments.arena.seeds import over_seeds as over_seeds
+from stationary.lab.experiments.arena.words import called, listed, name_of
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
 KNOWN, UNKNOWN = {"accuracy": 1, "NLPD": -1, "ECE": -1}, {"AUROC": 1, "FPR95": -1, "AUPR": 1}  # 1: higher is better
 OURS = INFINITE_WIDTH  # the method that differences are taken from
+BETTER = (
+    "A method is called better than infinite width where its AUROC is higher by more than a paired standard error over "
+    "the seeds."
+)
+BESIDE = ("NLPD", "ECE")  # in which ours should be as good as the network itself
 
 
 def by_dataset(results: list[tuple[Config, Arrays]]) -> dict[tuple[str, str], Methods]:
@@ -81,7 +87,8 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         title=TITLE,
         paper="The paper compares with other priors and with Gaussian process hybrids, not with other detectors.",
         ours="\n\n".join(
-            [_in_words(*place, methods) for place, methods in found.items()]
+            [BETTER] * bool(found)
+            + [f"{name_of(dataset)}, {event}. {' '.join(in_words(of))}" for (event, dataset), of in found.items()]
             + report_recipes.in_words(recipes)
             + ["On tables:"] * bool(on_tables)
             + on_tables
@@ -116,8 +123,10 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
             )
             for method in order
         ]
-        caption = f"{event}, {dataset}: unknown are {unknown}. Mean and standard deviation over seeds; the column "
-        caption += "ours minus it is the AUROC of infinite width minus the row's, with its paired standard error."
+        caption = (
+            f"{name_of(dataset)} against {name_of(unknown)}: mean and standard deviation over seeds. Ours minus it "
+        )
+        caption += "is the AUROC of infinite width minus the row's, with its paired standard error."
         yield Table(caption, ("method", *UNKNOWN, "ours minus it", "seeds"), tuple(rows))
     order = sorted(methods, key=lambda method: over_seeds(methods[method], "NLPD").mean)
     known: list[tuple[Cell, ...]] = [
@@ -125,7 +134,7 @@ def tables(event: str, dataset: str, methods: Methods) -> Iterator[Table]:
         for method in order
         if has_probabilities(method)
     ]
-    yield Table(f"{event}, {dataset}: known inputs.", ("method", *KNOWN, "seeds"), tuple(known))
+    yield Table(f"{name_of(dataset)}, known inputs.", ("method", *KNOWN, "seeds"), tuple(known))
     yield from shift_tables(dataset, methods)
 
 
@@ -146,7 +155,7 @@ def shift_tables(dataset: str, methods: Methods) -> Iterator[Table]:
             for method in sorted(mean, key=lambda method: -sign * mean[method])
         ]
         columns = ("method", *(name.removeprefix(f"{metric}: ") for name in severities), "mean")
-        yield Table(f"{SHIFT}, {dataset}: {metric} of 15 corruptions.", columns, tuple(rows))
+        yield Table(f"{name_of(dataset)}, {SHIFT}: {metric} of 15 corruptions.", columns, tuple(rows))
 
 
 def _shifted(name: str, metric: str = "") -> bool:
@@ -174,18 +183,61 @@ def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, An
                 yield place | {"metric": "AUROC of infinite width minus it"} | of_both
 
 
-def _in_words(event: str, dataset: str, methods: Methods) -> str:
-    parts = []
-    for unknown in unknowns(methods):
-        name = f"AUROC: {unknown}"
-        best = max(methods, key=lambda method: over_seeds(methods[method], name).mean)
-        text = f"{event}, {dataset} against {unknown}: the best is {PROTOCOL[best].label}, AUROC "
-        text += f"{over_seeds(methods[best], name).mean:.3f}"
-        if OURS in methods:
-            ahead = better(methods, unknown)
-            text += f"; infinite width has {over_seeds(methods[OURS], name).mean:.3f}. Better than it by more than a "
-            text += f"paired standard error: {', '.join(PROTOCOL[method].label for method in ahead) or 'nobody'}"
-        parts.append(text + ".")
-    if left_out := [entry.label for method, entry in PROTOCOL.items() if method not in methods]:
-        parts.append(f"Left out, since there are no results of them: {', '.join(left_out)}.")
-    return " ".join(parts)
+def in_words(methods: Methods) -> list[str]:
+    """Say what is better than ours, in whole sentences: against each kind of unknown inputs, and on known ones."""
+    said = [_against(methods, unknown, first=k == 0) for k, unknown in enumerate(unknowns(methods))]
+    said += [_on_known(methods)] * any(has_probabilities(method) for method in methods)
+    if left_out := [called(entry.label) for method, entry in PROTOCOL.items() if method not in methods]:
+        said.append(f"There are no results of {listed(left_out)} here.")
+    return said
+
+
+def _against(methods: Methods, unknown: str, *, first: bool) -> str:
+    auroc = {method: over_seeds(values, f"AUROC: {unknown}").mean for method, values in methods.items()}
+    if len(methods.get(OURS, ())) < 2:
+        best = max(auroc, key=lambda method: auroc[method])
+        ours = "has run with one seed" if OURS in methods else "has not run"
+        return (
+            f"Against {name_of(unknown)} {called(PROTOCOL[best].label)} has the highest AUROC, {auroc[best]:.3f}; "
+            f"infinite width {ours}, so that there is no standard error."
+        )
+    ahead = better(methods, unknown)
+    told = f"Against {name_of(unknown)} {'infinite width has an AUROC of' if first else 'it has'} {auroc[OURS]:.3f}"
+    if not ahead:
+        return f"{told}, and no other method is better."
+    who = listed(f"{called(PROTOCOL[method].label)} ({auroc[method]:.3f})" for method in ahead)
+    return f"{told}; better {'is' if len(ahead) == 1 else 'are'} {who}."
+
+
+def _on_known(methods: Methods) -> str:
+    """Say who has the best accuracy, NLPD and ECE, where it is none of ours."""
+    winners: dict[str, list[str]] = {}
+    for metric, sign in KNOWN.items():
+        values = {m: over_seeds(methods[m], metric).mean for m in methods if has_probabilities(m)}
+        order = sorted(values, key=lambda method: -sign * values[method])
+        ours = next((method for method in order if PROTOCOL[method].ours), None)
+        if ours != (best := order[0]):
+            own = f", {called(PROTOCOL[ours].label)} {values[ours]:.3f}" if ours else ""
+            winners.setdefault(called(whose(best)), []).append(f"{metric} ({values[best]:.3f}{own})")
+    if not winners:
+        return "On known inputs nobody has a better accuracy, NLPD or ECE than the best of ours."
+    return f"On known inputs {'; '.join(f'{best} has the best {listed(of)}' for best, of in winners.items())}."
+
+
+def targets(found: dict[tuple[str, str], Methods]) -> Table:
+    """Make a table of where the targets are met: nobody is better, and NLPD and ECE are as good as the network's."""
+    rows: list[tuple[Cell, ...]] = []
+    for (_, dataset), methods in found.items():
+        if len(methods.get(OURS, ())) < 2:
+            continue
+        met = {unknown: not better(methods, unknown) for unknown in unknowns(methods)}
+        held = [", ".join(name_of(unknown) for unknown in met if met[unknown] is wanted) for wanted in (True, False)]
+        network = [difference(methods, NETWORK_METHOD, name) if NETWORK_METHOD in methods else None for name in BESIDE]
+        rows.append((name_of(dataset), *(cell or None for cell in held), *network))
+    columns = ("data", "nobody is better against", "somebody is better against", *BESIDE)
+    return Table(
+        "NLPD and ECE on known inputs are those of infinite width minus the network's own, with the paired standard "
+        "error; below 0 ours is better.",
+        columns,
+        tuple(rows),
+    )

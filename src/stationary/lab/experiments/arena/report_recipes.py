@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, JUDGES, NETWORK_METHOD, PROTOCOL, RECIPES
 from stationary.lab.experiments.arena.seeds import Methods, mean_difference, over_seeds
+from stationary.lab.experiments.arena.words import name_of
 from stationary.lab.report.content import Cell, Measured, Table
 
 PLAIN = next(iter(RECIPES))
@@ -48,12 +49,12 @@ def tables(recipes: Found, seconds: dict[str, float] | None = None) -> Iterator[
         rows.append((*first, *values, n_seeds))
         if dataset != PLAIN:
             gains.append((first[0], *(gain(recipes, dataset, method, name) for method, name in of_all)))
-    caption = "Recipes of a trunk, cifar10-strict: accuracy on known classes, and AUROC of the other five. Mean and "
+    caption = f"{name_of(PLAIN)}, recipes of a trunk: accuracy on known classes, and AUROC of the other five. Mean and "
     caption += "standard deviation over seeds."
     if seconds is not None:
         caption += " Seconds are those of one training, with up to three at a time on one GPU."
     yield Table(caption, (*columns, "seeds"), tuple(rows))
-    caption = "Recipes of a trunk, cifar10-strict: each number minus that of the plain recipe with the same seed. Mean "
+    caption = f"{name_of(PLAIN)}, recipes of a trunk: each number minus that of the plain recipe, by seed. Mean "
     columns = ("recipe", "accuracy", *(PROTOCOL[method].label for method in judges))
     yield Table(caption + "and standard error over seeds.", columns, tuple(gains))
 
@@ -65,7 +66,7 @@ def in_words(recipes: Found) -> list[str]:
         found = gain(recipes, dataset, INFINITE_WIDTH, UNKNOWN)
         if found:
             told.append(
-                f"The recipe of the trunk, {RECIPES[dataset]}: AUROC of infinite width {found.mean:+.4f} ± "
-                f"{found.std or 0.0:.4f} against the plain recipe, paired by seed."
+                f"A trunk by the recipe {RECIPES[dataset]!r} changes the AUROC of infinite width by {found.mean:+.4f} "
+                f"± {found.std or 0.0:.4f}, paired by seed with the plain recipe."
             )
     return told

@@ -2,6 +2,8 @@
 
 from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
 from stationary.lab.experiments.arena.seeds import Methods, mean_difference, over_seeds
+from stationary.lab.experiments.arena.words import name_of
+from stationary.lab.experiments.arena.words import name_of
 from stationary.lab.report.content import Cell, Measured, Table
 
 BESIDE_NETWORK = ("NLPD", "ECE")  # measures of known inputs, of which the network itself has some too
@@ -19,8 +21,8 @@ def table(found: dict[tuple[str, str], Methods]) -> Table:
             known = name in BESIDE_NETWORK
             rows.append(
                 (
-                    dataset,
-                    name.replace(AUROC, "AUROC, "),
+                    name_of(dataset),
+                    f"AUROC, {name_of(name.removeprefix(AUROC))}" if name.startswith(AUROC) else name,
                     over_seeds(methods[INFINITE_WIDTH], name),
                     over_seeds(methods[FROM_NETWORK], name),
                     minus(methods, FROM_NETWORK, INFINITE_WIDTH, name),

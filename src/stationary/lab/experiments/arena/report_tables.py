@@ -21,6 +21,7 @@ from stationary.lab.experiments.arena.protocol_tables import (
     UNKNOWN,
     VALUES_EVENT,
 )
+from stationary.lab.experiments.arena.words import called, listed, name_of
 from stationary.lab.report.content import Cell, Table
 from stationary.lab.runs.store import Arrays
 
@@ -174,7 +175,7 @@ def tables_of_values(found: Found) -> Iterator[Table]:
             rows.append((REGRESSORS[method].label, *cells))
         caption = f"Log-likelihood of a test row, {kind} splits: tested are {tested}. Targets are in units of the "
         caption += f"standard deviation of the training targets.{_legend(marks.values())}"
-        yield Table(caption, ("method", *found), tuple(rows))
+        yield Table(caption, ("method", *map(name_of, found)), tuple(rows))
     for kind in KINDS:
         yield _over_datasets(found, kind)
 
@@ -261,7 +262,7 @@ def tables_of_classes(found: Found) -> Iterator[Table]:
         for method in order:
             cells = (_cell(methods, method, name, marks[name], 3) for name, _ in columns.values())
             rows.append((CLASSIFIERS[method].label, *cells, len(methods[method]["NLPD"])))
-        caption = f"{dataset}: known rows, unknown rows, and the mean of the largest probability near and far."
+        caption = f"{name_of(dataset)}: known rows, unknown rows, and the mean of the largest probability near and far."
         caption += _legend(marks.values())
         yield Table(caption, ("method", *columns, "seeds"), tuple(rows))
 
@@ -300,24 +301,35 @@ def losses_of_values(found: Found) -> list[str]:
     for kind in KINDS:
         name = f"{LL}: {kind}"
         counts = {peer: higher(found, peer, name) for peer in _present(REGRESSORS, found) if peer != INFINITE_WIDTH}
-        told = [
-            f"{REGRESSORS[peer].label} on {k} of {n}"
-            for peer, (k, n) in sorted(counts.items(), key=lambda item: -item[1][0])
-            if k
-        ]
-        beyond = [REGRESSORS[m].label for m, of in over_tables(found, name).items() if of.mark == BETTER]
-        lines.append(
-            f"{kind.capitalize()} splits, higher log-likelihood: {', '.join(told) or 'nobody'}. Over the tables beyond "
-            f"chance: {', '.join(beyond) or 'nobody'}."
-        )
+        by_count: dict[tuple[int, int], list[str]] = {}
+        for peer, (k, n) in sorted(counts.items(), key=lambda item: -item[1][0]):
+            if k:
+                by_count.setdefault((k, n), []).append(called(REGRESSORS[peer].label))
+        lines.append(_higher_than_ours(kind, by_count))
+        if beyond := [called(REGRESSORS[m].label) for m, of in over_tables(found, name).items() if of.mark == BETTER]:
+            lines[-1] += (
+                f" Over all tables {listed(beyond)} {'is' if len(beyond) == 1 else 'are'} better beyond chance."
+            )
+        elif by_count:
+            lines[-1] += " Over all tables none of this is beyond chance."
     if gaps := below_marginal(found):
         gap, dataset, kind, split = gaps[0]
         many = sum(value < -1 for value, *_ in gaps)
         lines.append(
             f"Infinite width is more than one nat below the marginal Gaussian on {many} of {len(gaps)} splits; its "
-            f"lowest difference is {gap:+.2f}, on {dataset}, {kind} split {split}."
+            f"lowest difference is {gap:+.2f}, on {name_of(dataset)}, {kind} split {split}."
         )
     return lines
+
+
+def _higher_than_ours(kind: str, by_count: dict[tuple[int, int], list[str]]) -> str:
+    """Say who has the higher log-likelihood, by the number of tables, and of how many."""
+    if not by_count:
+        return f"On {kind} splits nobody has a higher log-likelihood than infinite width on any table."
+    ((k, n), first), *others = by_count.items()
+    have = f"{listed(first)} {'has' if len(first) == 1 else 'have'}"
+    most = f"On {kind} splits {have} a higher log-likelihood than infinite width on {k} of {n} tables"
+    return "; ".join([most, *(f"{listed(peers)} on {k} of {n}" for (k, n), peers in others)]) + "."
 
 
 def losses_of_classes(found: Found) -> list[str]:
@@ -326,14 +338,16 @@ def losses_of_classes(found: Found) -> list[str]:
     for dataset, methods in found.items():
         if INFINITE_WIDTH not in methods:
             continue
-        parts = []
+        winners: dict[str, list[str]] = {}
         for name, better in {"NLPD": -1, "ECE": -1, **{f"AUROC: {u}": 1 for u in UNKNOWN}}.items():
             means = {m: value for m in methods if (value := mean(methods, m, name)) is not None}
             best = max(means, key=lambda m: better * means[m], default=INFINITE_WIDTH)
             if best != INFINITE_WIDTH and f"{means[best]:.3f}" != f"{means[INFINITE_WIDTH]:.3f}":
-                text = f"{name.replace('AUROC: ', 'AUROC, ')} {CLASSIFIERS[best].label} {means[best]:.3f}"
-                parts.append(f"{text} (ours {means[INFINITE_WIDTH]:.3f})")
-        lines.append(f"{dataset}: {'; '.join(parts) or 'nothing'}.")
+                metric = f"the {'highest' if better > 0 else 'lowest'} {name.replace(': ', ' against ')}"
+                of_best = winners.setdefault(called(CLASSIFIERS[best].label), [])
+                of_best.append(f"{metric} ({means[best]:.3f}, ours {means[INFINITE_WIDTH]:.3f})")
+        told = "; ".join(f"{who} has {listed(metrics)}" for who, metrics in winners.items())
+        lines.append(f"On {name_of(dataset)} {told or 'nothing is better than infinite width'}.")
     return lines
 
 
@@ -344,9 +358,9 @@ def target(found: Found) -> str:
         ahead = better_peers(found, kind)
         judged = sum(len(of.get(INFINITE_WIDTH, {}).get(f"{LL}: {kind}", {})) > 1 for of in found.values())
         most = max(ahead, key=lambda peer: len(ahead[peer]))
-        who = f"{REGRESSORS[most].label} on {len(ahead[most])}" if ahead[most] else "nobody on any"
-        parts += [f"on {kind} splits {who} of {judged} tables"] * bool(judged)
-    return f"Most often better is, {', '.join(parts)}." if parts else "With one split of each kind that is not decided."
+        who = f"{called(REGRESSORS[most].label)} on {len(ahead[most])}" if ahead[most] else "nobody on any"
+        parts += [f"{who} of {judged} tables of {kind} splits"] * bool(judged)
+    return f"Most often better is {listed(parts)}." if parts else "With one split of each kind that is not decided."
 
 
 def not_run(values: Found, classes: Found) -> list[str]:
@@ -354,7 +368,10 @@ def not_run(values: Found, classes: Found) -> list[str]:
     gaps = []
     for found, entries in ((values, REGRESSORS), (classes, CLASSIFIERS)):
         gaps += [
-            f"{entries[m].label} on {data}" for data, methods in found.items() for m in entries if m not in methods
+            f"{entries[m].label} on {name_of(data)}"
+            for data, methods in found.items()
+            for m in entries
+            if m not in methods
         ]
     return gaps
 
@@ -380,7 +397,7 @@ def tables_of_cost(content: dict[str, Any]) -> Iterator[Table]:
     caption = "Heads and detectors on features: fit and prediction of a row in passes of one image through the trunk, "
     caption += "growth of memory in MiB, and lines of user code."
     yield Table(caption, ("method", "fit, passes", "a row, passes", "MiB", "lines"), tuple(rows))
-    for event, data in ((VALUES_EVENT, "kin8nm, values"), (TABLES_EVENT, "Adult, classes")):
+    for event, data in ((VALUES_EVENT, "Kin8nm, values"), (TABLES_EVENT, "Adult, classes")):
         ours = {key: middle(event, INFINITE_WIDTH, key) for key in ("fit_s", "row_s")}
         of_event: list[tuple[Cell, ...]] = [
             (

@@ -1,5 +1,6 @@
 """One method of the arena, fitted and judged."""
 
+import math
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,6 +18,7 @@ from stationary.lab.experiments.arena.protocol import NETWORK_METHOD, PROTOCOL, 
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT, VALUES, VALUES_EVENT
 from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.experiments.paper import look_up
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.predictive import Categorical, Members
 
@@ -56,7 +58,8 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         between = time.perf_counter()
         known, unknown = fitted(task.test[0]), {name: fitted(x) for name, x in task.unknown.items()}
         rows = len(task.test[0]) + sum(map(len, task.unknown.values()))
-        seconds = {"seconds fit": between - start, "seconds a row": (time.perf_counter() - between) / rows}
+        fitting = math.nan if inside.resumed() else between - start
+        seconds = {"seconds fit": fitting, "seconds a row": (time.perf_counter() - between) / rows}
         chosen = {f"chosen {name}": value for name, value in fitted.chosen.items()}
         numbers = judged(known, task.test[1], unknown)
         if PROTOCOL[config.method].probabilities == "own" or config.method == NETWORK_METHOD:

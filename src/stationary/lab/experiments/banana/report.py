@@ -161,14 +161,14 @@ def _beside_the_process(found: ByModel) -> dict[str, Figure]:
         return {}
     shown = {
         f"network, {network[0].hidden} units": (network, "total"),
-        "the same, prior restored": (network, RESTORED_MAP),
+        "with restored prior": (network, RESTORED_MAP),
         "infinite width": (limit, "total"),
         "Gaussian process": (process, "total"),
     }
-    figure, axes = plots.panels(1, len(shown), width=12, height=3.3)
-    for ax, (title, ((config, arrays), name)) in zip(axes, shown.items(), strict=True):
+    figure, axes = plots.panels(2, 2, width=4.2, height=4.5)  # whose words are still read where it is 400 pixels wide
+    for ax, (title, ((config, arrays), name)) in zip(axes.flat, shown.items(), strict=True):
         _map(ax, arrays[name], 0.5, config, arrays)
-        ax.set_title(title, fontsize=plots.TITLE)
+        ax.set_title(title, fontsize=10)
         ax.set_axis_off()
     return {"banana_four": figure}
 

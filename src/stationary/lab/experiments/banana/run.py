@@ -40,8 +40,9 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results: Arrays = {"x": split.x_train.cpu().numpy(), "y": split.y_train.cpu().numpy()}
     if config.model == "gp":
         build = VGP().builder(KERNELS[config.prior](), split.train)
-        watch = inside.watched(config.vgp_steps, len(split.x_train))
-        gp = fit(VGP(), build, split.train, gp_training(config.vgp_steps), progress=watch.epoch)
+        watch = inside.watched(config.vgp_steps)
+        training = gp_training(config.vgp_steps)
+        gp = fit(VGP(), build, split.train, training, progress=watch.epoch, checkpoint=watch.checkpoint)
         ask = partial(predict, gp, batch_size=5000)
         seeds = [{"plain": ask}]
         drawn = boundary = ask(grid)

@@ -1,5 +1,6 @@
 """One surrogate on one function: an initial design, then one point after the other."""
 
+import math
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -27,7 +28,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         device: not used; everything is too small for another one.
     """
     look_up(SURROGATES, config.method, "method")
-    watch = inside.watched(config.steps * len(config.seeds), 0)
+    watch = inside.watched(config.steps * len(config.seeds))
     found = [_optimise(config, seed, watch, k * config.steps) for k, seed in enumerate(config.seeds)]
     return {name: np.array([one[name] for one in found]) for name in found[0]}
 
@@ -42,7 +43,11 @@ def _optimise(config: Config, seed: int, watch: inside.Watched, done: int) -> di
     surrogate = Trunk(seed) if config.method == "infinite width" else Process(config.method, config.fit_steps)
     seconds = {"seconds fit": 0.0, "seconds search": 0.0}
     regret = [task.best - y.max().item()]
-    for step in range(config.steps):
+    kept = inside.kept()
+    if before := kept.state:
+        x, y, regret = torch.from_numpy(before["x"]), torch.from_numpy(before["y"]), before["regret"].tolist()
+        surrogate.load_state_dict({n: torch.from_numpy(v) for n, v in before.items() if n not in ("x", "y", "regret")})
+    for step in range(len(regret) - 1, config.steps):
         generator = torch.Generator().manual_seed(1000 * (seed + 1) + step)  # the same for all surrogates
         pool = candidates(task.rows, x, x[y.argmax()], config.candidates, generator)
         start = between = time.perf_counter()
@@ -56,7 +61,10 @@ def _optimise(config: Config, seed: int, watch: inside.Watched, done: int) -> di
         seconds["seconds search"] += time.perf_counter() - between
         x, y = torch.cat([x, new]), torch.cat([y, task.values(new)])
         regret.append(task.best - y.max().item())
+        kept.keep({"x": x, "y": y, "regret": regret, **surrogate.state_dict()})
         watch.epoch(done + step + 1)
+    if inside.resumed():  # of which this process has measured a part
+        seconds = dict.fromkeys(seconds, math.nan)
     return {"regret": regret, "failed fits": surrogate.failures, **seconds}
 
 

@@ -95,6 +95,15 @@ class Process:
         self.last: dict[str, Tensor] | None = None
         self.failures = 0  # fits that ended with an error, after which the hyperparameters are those of the start
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """The hyperparameters from which the next step starts, and the number of failures."""
+        return {"failures": torch.tensor(self.failures), **(self.last or {})}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from the state of another one."""
+        self.failures = int(state["failures"])
+        self.last = {name: value for name, value in state.items() if name != "failures"} or None
+
     def __call__(self, x: Tensor, y: Tensor) -> Model:
         """Fit to points (n, d) and values (n, 1)."""
         dims = x.shape[-1]
@@ -166,6 +175,13 @@ class Trunk:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Nothing: each step starts anew."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from the state of another one."""
 
     def __call__(self, x: Tensor, y: Tensor) -> Model:
         """Fit to points (n, d) and values (n, 1)."""

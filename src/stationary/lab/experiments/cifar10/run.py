@@ -67,7 +67,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     else:
         train = _held_out(split)[0] if config.setting in HELD_OUT else split.train
         build, data, training = partial(_head, row, config, split), [train] * len(config.seeds), _training(row, config)
-        watch = inside.watched(training.epochs, len(train[0]), device=device)
+        watch = inside.watched(training.epochs)
         posteriors = fit_folds(
             MCDropout(config.n_samples),
             build,
@@ -97,12 +97,16 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
     train, held = _held_out(trunk.features(chooser, device, copies=0))  # as above, for its cache
     network = nn.Linear(train[0].shape[1], len(cifar10.KNOWN)).to(train[0])
     method = InfiniteWidth(row.prior.name, geometry="polar", per_column=False, seed=seed)
-    posterior = method.posterior([network], train, validation=held)
+    posterior = replace(method, checkpoint=inside.fit_file()).posterior([network], train, validation=held)
     if chooser == config.setting:
         return posterior
     found = posterior.numbers
     given = replace(
-        method, lengthscale=float(found.lengthscale), variance=found.variance, temperature=found.temperature
+        method,
+        lengthscale=float(found.lengthscale),
+        variance=found.variance,
+        temperature=found.temperature,
+        checkpoint=inside.fit_file(),
     )
     return given.posterior([network], trunk.features(config.setting, device, copies=0).train)
 

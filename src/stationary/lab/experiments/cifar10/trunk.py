@@ -97,7 +97,7 @@ def train_trunk(
         images: training and test images of all classes.
         recipe: how the network is trained, and on how many classes.
         device: "cpu" or "cuda"; on "cuda" the layers compute in bfloat16.
-        checkpoint: file that keeps the state after each epoch; a training that finds it continues from there.
+        checkpoint: file that keeps the state after an epoch, as for ``fit``; a training that finds it continues there.
         progress: function that is called with what was measured after each epoch, also those before a continuation.
         build: function that makes the network from the number of classes.
     """

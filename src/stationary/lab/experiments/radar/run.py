@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stationary import metrics
-from stationary.inference import SWAG, Ensemble, InfiniteWidth, MCDropout, Method, Posterior, fit_folds, predict
+from stationary.inference import SWAG, Ensemble, InfiniteWidth, MCDropout, Method, Point, Posterior, fit_folds, predict
 from stationary.lab.data.radar import EmitterLibrary, Pulses
 from stationary.lab.experiments import networks
 from stationary.lab.experiments.paper import TRAINABLE, Prior, look_up
@@ -115,17 +115,23 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
     held = None
     if config.method == "infinite width":
         held = data.validation.inputs().to(data.x), data.validation.targets().to(data.y)
-    watch = inside.watched(config.epochs, len(data.x), device=data.x.device.type)
-    return fit_folds(
-        method,
+    watch = inside.watched(config.epochs)
+    posteriors = fit_folds(
+        Point() if isinstance(method, InfiniteWidth) else method,
         partial(build, config),
         folds,
         training_of(config),
         seeds=seeds,
         validation=held,
         progress=watch.epoch,
-        checkpoint=None if config.method == "SWAG" else watch.checkpoint,  # which watches the whole training
+        checkpoint=watch.checkpoint,
     )
+    if not isinstance(method, InfiniteWidth):
+        return posteriors
+    return [
+        replace(method, checkpoint=inside.fit_file()).posterior(trained.networks, fold, validation=held)
+        for trained, fold in zip(posteriors, folds, strict=True)
+    ]
 
 
 def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:

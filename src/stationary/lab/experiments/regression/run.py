@@ -38,8 +38,9 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     results["grid"] = grid[:, 0].cpu().numpy()
     if config.model == "gp":
         process = ExactGP().builder(KERNELS[config.prior](), split.train)
-        watch = inside.watched(config.gp_steps, len(near))
-        posterior = fit(ExactGP(), process, split.train, gp_training(config.gp_steps), progress=watch.epoch)
+        watch = inside.watched(config.gp_steps)
+        training = gp_training(config.gp_steps)
+        posterior = fit(ExactGP(), process, split.train, training, progress=watch.epoch, checkpoint=watch.checkpoint)
         asks = {"plain": [partial(_ask, posterior, None)]}
     elif config.model == "infinite width":
         posterior = InfiniteWidth(config.prior).posterior([nn.Linear(1, 1).to(near)], split.train)

@@ -78,7 +78,6 @@ class Clock:
     def __init__(self, device: str) -> None:
         self.device = device
         self.start, self.epochs, self.solving = self.now(), list[float](), 0.0
-        self.resumed = False  # whether training went on from a checkpoint: how long it took is then not known
 
     def now(self) -> float:
         """Return the time in seconds, when the device has finished its work."""
@@ -97,7 +96,7 @@ class Clock:
 
         They are NaN for a training that was stopped and continued, of which this clock has seen a part.
         """
-        if self.resumed:
+        if inside.resumed():
             return math.nan, math.nan, math.nan
         epochs = self.epochs or [self.start]
         first, later = epochs[0] - self.start, epochs[-1] - epochs[0]
@@ -145,16 +144,21 @@ class Given:
         """Fit a posterior to each fold, or to other data for each."""
         config, folds = self.config, folds or [split.train for split in self.splits]
         seeds = [config.seed + fold + 1000 * i for fold in config.folds for i in range(method.n_networks)]
-        watch = inside.watched(training.epochs, len(folds[0][0]), device=self.clock.device)
-        checkpoint = None if isinstance(method, SWAG) else watch.checkpoint  # SWAG watches the whole training
-        self.clock.resumed |= checkpoint is not None and watch.resumed
+        watch = inside.watched(training.epochs)
 
         def progress(number: int, *losses: float | None) -> None:
             self.clock.epoch(number)
             watch.epoch(number)
 
         return fit_folds(
-            method, build, folds, training, seeds=seeds, progress=progress, keep_diverged=True, checkpoint=checkpoint
+            method,
+            build,
+            folds,
+            training,
+            seeds=seeds,
+            progress=progress,
+            keep_diverged=True,
+            checkpoint=watch.checkpoint,
         )
 
 
@@ -251,7 +255,7 @@ def _infinite_width(row: InfiniteWidthRow, given: Given) -> Iterator[Predictions
     method = InfiniteWidth(config.prior, n_inducing=2 * config.n_inducing)
     for model, train, held, split in zip(models, trains, helds, given.splits, strict=True):
         start = clock.now()
-        posterior = method.posterior([model], train, validation=held)
+        posterior = replace(method, checkpoint=inside.fit_file()).posterior([model], train, validation=held)
         clock.solving += clock.now() - start
         yield {row.name: partial(_once, posterior, split)}
 

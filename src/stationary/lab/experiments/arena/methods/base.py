@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from stationary.inference import Method, Point, Posterior, fit, predict
 from stationary.lab.experiments.arena.tasks import Standardised, Task
+from stationary.lab.runs import inside
 from stationary.metrics import doubt
 from stationary.training import Training
 
@@ -81,6 +82,7 @@ def trained(task: Task, build: Callable[[], nn.Module], how: Training, method: M
         task.train,
         how,
         validation=task.validation,
+        checkpoint=inside.watched(how.epochs).checkpoint,
     )
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from stationary.inference import ExactDropout, InfiniteWidth, Posterior, predict
 from stationary.lab.experiments.arena.methods.base import Fitted, Judged, by_entropy, probabilities, trained, training
 from stationary.lab.experiments.arena.tasks import Task
+from stationary.lab.runs import inside
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
 
@@ -40,7 +41,8 @@ def from_network(task: Task, seed: int) -> Fitted:
 
 
 def _limit(task: Task, network: nn.Linear, method: InfiniteWidth) -> Fitted:
-    posterior = replace(method, per_column=False).posterior(network, task.train, validation=task.validation)
+    method = replace(method, per_column=False, checkpoint=inside.fit_file())
+    posterior = method.posterior(network, task.train, validation=task.validation)
     untempered, numbers = posterior.untempered(), posterior.numbers
     chosen = {
         "lengthscale": float(numbers.lengthscale),

@@ -1,0 +1,118 @@
+"""``stationary run``: what has no result yet is computed."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+from stationary._extras import extra
+
+with extra("experiments"):
+    import typer
+
+    from stationary.lab.cli.progress import Watch
+
+from stationary.lab.cli import places
+from stationary.lab.cli.chosen import command_line, selected_of
+from stationary.lab.cli.console import bad_parameters, say, warn
+from stationary.lab.cli.data import DataDir, Device
+from stationary.lab.cli.options import Engine, Names, OfDataset, OfMethod, OfPrior, OfScale, Out, Settings
+from stationary.lab.cli.select import Selection, choices_from
+from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.base import NeedsData
+from stationary.lab.runs import execute
+from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.store import ERROR, RESULT, RunStore
+
+
+def run(
+    names: Names = None,
+    scale: OfScale = None,
+    out: Out = Path("out"),
+    dataset: OfDataset = None,
+    method: OfMethod = None,
+    prior: OfPrior = None,
+    settings: Settings = None,
+    device: Annotated[Device, typer.Option(help="auto: cuda if there is a GPU, else cpu.")] = Device.auto,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes on this machine; they share its cores.")] = 1,
+    engine: Annotated[Engine, typer.Option(help="local: run on this machine; ray: on a Ray cluster.")] = Engine.local,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Address of a running Ray cluster; without it, Ray looks for one here or starts one."),
+    ] = None,
+    cpus: Annotated[int, typer.Option(min=1, help="CPUs that Ray reserves for each run.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs that Ray reserves for each run on cuda.")] = 1.0,
+    data_dir: DataDir = None,
+) -> None:
+    """Run experiments and reuse results that are there. Stop it with Ctrl-C, run it again, and it continues.
+
+    Example: stationary run banana
+
+    Example: stationary run regression covariance --scale paper --jobs 4
+
+    Example: stationary run banana --set hidden=100 --set prior=relu
+
+    Example: stationary run uci --dataset diabetes --method all --prior matern32,relu --device cuda
+
+    Example: stationary run --scale paper --engine ray --address auto --gpus 0.5
+    """
+    with bad_parameters():
+        execute.check(engine.value, jobs, device.value, address)
+    if data_dir:
+        os.environ["STATIONARY_DATA"] = str(data_dir)  # an environment variable, so that worker processes inherit it
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("stationary").setLevel(logging.INFO)
+    choices = choices_from(dataset=dataset, method=method, prior=prior)
+    selected, store = selected_of(names, scale, choices, settings), RunStore(out / "runs")
+    for name, problem in _problems(selected, store).items():
+        warn(f"{name} {'cannot run' if names else 'is left out'}: {problem}")
+        if names:
+            raise typer.Exit(1)
+        del selected[name]
+    tasks = [
+        Task(EXPERIMENTS[name], config, cpus, gpus)
+        for name, selection in selected.items()
+        for config in selection.configs
+    ]
+    durations = {name: EXPERIMENTS[name].config.DURATION[selected[name].scale] for name in selected}
+    watch = Watch(tasks, durations, store)
+    places.remember(out)
+    try:
+        with watch.shown():
+            summary = run_missing(
+                tasks,
+                store,
+                engine=engine.value,
+                jobs=jobs,
+                device=device.value,
+                address=address,
+                on_done=watch.done,
+            )
+    except KeyboardInterrupt:
+        warn("Stopped; what is finished is kept. Run the same command again to continue.")
+        raise typer.Exit(1) from None
+    except (ImportError, ConnectionError) as error:
+        if engine is not Engine.ray:
+            raise
+        warn(f"Ray cannot be used: {error}")
+        raise typer.Exit(1) from None
+    for problem in summary.problems:
+        warn(problem)
+    for why in dict.fromkeys(why for _, why in summary.failures):  # runs that failed together share one message
+        which = [task for task, other in summary.failures if other == why]
+        paths = [f"{watch.label(task)} failed; {store.folder(*task.key) / ERROR}:" for task in which]
+        warn("\n".join(["", *paths, why.rstrip()]))
+    say(f"{summary.done} done, {summary.reused} reused, {len(summary.failures)} failed")
+    say(f"next: {command_line('report', names, scale, out, choices, settings)}")
+    raise typer.Exit(1 if summary.failures else 0)
+
+
+def _problems(selected: dict[str, Selection], store: RunStore) -> dict[str, str]:
+    """By experiment, say why configurations that have no result yet cannot run here."""
+    found = {}
+    for name, selection in selected.items():
+        version = EXPERIMENTS[name].config.VERSION
+        new = [config for config in selection.configs if not (store.folder(name, version, config) / RESULT).exists()]
+        if new and isinstance(module := EXPERIMENTS[name].run, NeedsData) and (problem := module.missing(new)):
+            found[name] = problem
+    return found
