@@ -3,7 +3,6 @@
 from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
 from stationary.lab.experiments.arena.seeds import Methods, mean_difference, over_seeds
 from stationary.lab.experiments.arena.words import name_of
-from stationary.lab.experiments.arena.words import name_of
 from stationary.lab.report.content import Cell, Measured, Table
 
 BESIDE_NETWORK = ("NLPD", "ECE")  # measures of known inputs, of which the network itself has some too
