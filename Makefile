@@ -37,7 +37,7 @@ demo: $(READY)
 	$(BIN)/stationary report --scale demo --out out
 
 test: $(READY)
-	$(PYTEST) -m "not slow" --dist loadfile --no-loadscope-reorder # a file in one process: its fixtures are made once
+	$(PYTEST) -m "not slow" --dist worksteal # half of the files each, whose fixtures are made once; who is done helps
 
 slow: $(READY)
 	$(PYTEST) -m slow

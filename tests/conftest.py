@@ -4,6 +4,7 @@
 integration.
 """
 
+import gc
 import math
 import os
 import shutil
@@ -23,6 +24,15 @@ NEEDS = {
     "latex": (lambda: shutil.which("pdflatex"), "no pdflatex found"),
     "gpu": (torch.cuda.is_available, "no CUDA GPU found"),
 }
+
+
+gc.disable()  # modules and tests stay: to look for garbage among them, while they are collected or later, finds nothing
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.set_threshold(50_000)
+    gc.enable()
 
 
 def pytest_runtest_setup(item):
@@ -48,4 +58,6 @@ def kept_each_epoch(monkeypatch):
 @pytest.fixture(autouse=True)
 def _same_randomness():
     torch.manual_seed(0)
-    torch._dynamo.reset()
+    if torch._dynamo.utils.counters:  # something was compiled
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()

@@ -43,12 +43,19 @@ def run(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-def run_example(path: Path, out: Path, *arguments: str) -> str:
-    """What an example prints; its files go to the folder ``out``."""
-    command = [str(path), "--out", str(out), *arguments]
-    with mock.patch.object(sys, "argv", command), contextlib.redirect_stdout(io.StringIO()) as printed:
+def run_script(path: Path | str, *arguments: str) -> str:
+    """What a script prints that is run in this process."""
+    with (
+        mock.patch.object(sys, "argv", [str(path), *arguments]),
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+    ):
         runpy.run_path(str(path), run_name="__main__")
     return printed.getvalue()
+
+
+def run_example(path: Path, out: Path, *arguments: str) -> str:
+    """What an example prints; its files go to the folder ``out``."""
+    return run_script(path, "--out", str(out), *arguments)
 
 
 def agree(shown: str, printed: str, relative: float = 0.1, absolute: float = 0.05) -> bool:

@@ -1,8 +1,6 @@
 """Scores by their definition, the detector's promises, and digits: five known and five unknown classes."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -192,17 +190,6 @@ def test_the_std_of_dropout_is_upside_down_on_digits(seed):
     assert alone < 0.4  # 0.04 to 0.23 over ten seeds
     st.calibrate_prior(model, train)
     assert metrics.auroc(std.scores(test), std.scores(unknown)) > alone + 0.1  # 0.2 to 0.8 more
-
-
-def test_it_needs_no_scikit_learn():
-    script = """
-import sys
-sys.modules["sklearn"] = None
-import torch, stationary as st
-from stationary.ood import OODDetector
-OODDetector(st.MLP(2, 3, hidden=(5,))).fit(torch.randn(20, 2)).predict(torch.randn(3, 2))
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_detector_is_fitted_on_batches_as_on_tensors(model):

@@ -44,5 +44,7 @@ import stationary
 assert "torch" not in sys.modules, "it takes seconds"
 stationary.Matern(), stationary.metrics, stationary.predict
 assert not [name for name in sys.modules if name.startswith("stationary.lab")]
+assert "sklearn" not in sys.modules
+assert stationary.StationaryClassifier.__name__ == "StationaryClassifier" and "sklearn" in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)

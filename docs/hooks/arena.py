@@ -70,7 +70,7 @@ def left_out(root: Path, name: str) -> str:
     if not path.exists():
         return ""
     folds = json.loads(path.read_bytes())["folds"]
-    names = {name: entry.label for name, entry in protocol.PROTOCOL.items()}
+    label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else method  # noqa: E731
     measures = {
         "AUROC": "its own score",
         "AUROC energy": "energy",
@@ -82,9 +82,7 @@ def left_out(root: Path, name: str) -> str:
     for method, numbers in folds[0]["methods"].items():
         means = {m: float(np.mean([fold["methods"][method][m] for fold in folds])) for m in measures if m in numbers}
         digits = lambda measure: 4 if measure == "NLPD" else 3  # noqa: E731
-        lines.append(
-            (names.get(method, method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures))
-        )
+        lines.append((label(method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -88,7 +88,9 @@ def table(always: Sequence[str], kinds: Sequence[str] = (), root: Path = ROOT) -
     span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
     grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     means = "" if kinds else " A column is the mean over the kinds of unknown inputs."
-    return f"{grid}\n\n*{len(tried)} methods have run, each over {span} seeds; bold is the best of all of them.{means}*"
+    second = '“From the network” is `InfiniteWidth(prior_mean="network", geometry="whitened")`.'
+    said = f"{len(tried)} methods have run, each over {span} seeds; bold is the best of all of them.{means} {second}"
+    return f"{grid}\n\n*{said}*"
 
 
 def filled(name: str, root: Path = ROOT) -> str:

@@ -83,10 +83,14 @@ class RowByRow(nn.ModuleList):
         return torch.stack([activation(row) for activation, row in zip(self, x, strict=True)])
 
 
-def values_and_slopes(module, x):
-    """Of every activation of a ``RowByRow``, at all x."""
+def values_and_slopes(module, x, backend="aot_eager"):
+    """Of every activation of a ``RowByRow``, at all x, as one compiled graph.
+
+    The backend "eager" runs the graph as it was captured, and "aot_eager" captures the derivative as well, which takes
+    as long again.
+    """
     rows = x.expand(len(module), -1).clone().requires_grad_()
-    y = torch.compile(module, fullgraph=True, backend="aot_eager")(rows)
+    y = torch.compile(module, fullgraph=True, backend=backend)(rows)
     y.backward(torch.ones_like(y))
     return y.detach(), rows.grad
 
@@ -97,6 +101,9 @@ def together(names):
 
 NAMES = list(ALL_ACTIVATIONS)
 each_part = pytest.mark.parametrize("names", [NAMES[i::4] for i in range(4)])
+each_part_in_time = pytest.mark.parametrize(  # a fourth of them, of every family, each day; the others in make slow
+    "names", [pytest.param(NAMES[i::4], marks=[pytest.mark.slow] if i else []) for i in range(4)]
+)
 
 
 def away_from_kinks(case, n=24, distance=0.02, bound=4.0):
@@ -144,12 +151,12 @@ def test_every_finite_input_gives_finite_value_and_gradient(case, dtype, form):
 def test_a_phase_beyond_the_number_range_is_finite_in_every_form(dtype):
     names = ("siren", "cosine", "sincos", "triangle_wave", "periodic_relu")
     activations, x = RowByRow(type(st.activation(name))(frequency=30.0) for name in names), edges(dtype)
-    y, slope = values_and_slopes(activations, x)
+    y, slope = values_and_slopes(activations, x, "eager")
     rows = x.expand(len(names), -1)
     exported = torch.export.export(activations, (rows,)).module()(rows)
     for found in (y, slope, exported):
         assert found.isfinite().all(), found.isfinite().all(1).tolist()
-    infinite, _ = values_and_slopes(activations, torch.full_like(x, INF))
+    infinite, _ = values_and_slopes(activations, torch.full_like(x, INF), "eager")
     assert infinite.isnan().all()
 
 
@@ -179,7 +186,8 @@ def test_what_float16_cannot_hold_is_its_largest_number(build, form):
 
 def test_what_float16_cannot_hold_is_its_largest_number_when_compiled():
     activations = RowByRow(build() for build in STEEP.values())
-    for activation, *found in zip(activations, *values_and_slopes(activations, every_float16()), strict=True):
+    compiled = values_and_slopes(activations, every_float16(), "eager")
+    for activation, *found in zip(activations, *compiled, strict=True):
         check_float16(activation, found)
 
 
@@ -249,7 +257,7 @@ def test_gradients(case):
 @each_twice_differentiable
 def test_second_derivatives(case):
     x = away_from_kinks(case, distance=0.1)
-    assert gradgradcheck(case.build().double(), x)
+    assert gradgradcheck(case.build().double(), x, fast_mode=True)
 
 
 @each
@@ -280,8 +288,9 @@ def test_gradient_of_nu_lengthscale_and_variance(nu, options):
     x = torch.tensor([[0.15, 0.7], [1.6, 3.9]], dtype=torch.float64)
     parameters = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (nu, 0.7, 1.3)]
     function = partial(st.matern, **options)
-    assert gradcheck(function, (x.requires_grad_(), *parameters), check_forward_ad=True)
-    assert gradgradcheck(function, (x, *parameters))
+    # In the fast mode each argument is checked alone, x along a random direction, which has a part of each element.
+    assert gradcheck(function, (x.requires_grad_(), *parameters), check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(function, (x, *parameters), fast_mode=True)
 
 
 def test_parameters_per_feature():
@@ -296,11 +305,15 @@ def test_learnable_parameters_recover_a_known_activation():
     x = torch.linspace(-1, 6, 400)
     target = st.matern(x, 3.0, 1.5)
     activation = st.Matern(nu=1.8, lengthscale=0.7, learnable=True)
-    optimizer = torch.optim.Adam(activation.parameters(), 0.02)
-    for _ in range(800):
+    optimizer = torch.optim.LBFGS(activation.parameters(), max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss():
         optimizer.zero_grad()
-        (activation(x) - target).square().sum().backward()
-        optimizer.step()
+        total = (activation(x) - target).square().sum()
+        total.backward()
+        return total
+
+    optimizer.step(loss)
     assert activation.nu.item() == pytest.approx(3.0, abs=0.05)
     assert activation.lengthscale.item() == pytest.approx(1.5, abs=0.02)
 
@@ -327,8 +340,8 @@ def test_a_network_that_fails_without_a_surrogate_learns_with_it(plain, with_sur
         with torch.no_grad():
             network[0].weight.fill_(1.0)
             network[0].bias.copy_(torch.linspace(0.05, 0.5, 8))  # thresholds at x < 0
-        optimizer = torch.optim.Adam(network.parameters(), 0.02)
-        for _ in range(1500):
+        optimizer = torch.optim.Adam(network.parameters(), 0.05)
+        for _ in range(400):
             optimizer.zero_grad()
             loss = (network(x) - target).square().mean()
             loss.backward()
@@ -352,7 +365,7 @@ def test_surrogate_gradient_is_that_of_the_blurred_function():
 # Compilers, exporters, other modes
 
 
-@each_part
+@each_part_in_time
 def test_compiles_as_one_graph(names):
     x = torch.empty(400).uniform_(-4, 4)
     for kink in {kink for name in names for kink in ALL_ACTIVATIONS[name].kinks}:
@@ -387,9 +400,7 @@ def test_exports(names):
     torch.testing.assert_close(program.module()(longer), activations(longer), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(  # a fourth of them, of every family, each day
-    "names", [pytest.param(NAMES[i::4], marks=[pytest.mark.slow] if i else []) for i in range(4)]
-)
+@each_part_in_time
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_onnx_runs_the_same(names, tmp_path):
     activations, x = together(names).eval(), torch.linspace(-3, 3, 50)[:, None]

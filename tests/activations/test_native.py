@@ -92,7 +92,7 @@ def periodic_oracle(name, phase):
 
 
 @pytest.mark.parametrize("name", PERIODIC)
-@pytest.mark.parametrize("frequency", [1.0, 30.0, 0.37])
+@pytest.mark.parametrize("frequency", [1.0, 30.0, pytest.param(0.37, marks=pytest.mark.slow)])
 def test_periodic_activations_are_within_4_ulp_up_to_a_phase_of_10000(engine, name, frequency):
     function = partial(getattr(st, name), frequency=frequency)
     x = torch.linspace(-1e4, 1e4, 200_001) / frequency

@@ -133,7 +133,7 @@ def fits_beta_binomial(covered, n, new, coverage):
     return stats.kstest(law.cdf(covered - 1) + uniform * law.pmf(covered), "uniform").pvalue
 
 
-@pytest.mark.parametrize(("n", "coverage"), [(50, 0.9), (99, 0.8)])
+@pytest.mark.parametrize(("n", "coverage"), [(50, 0.9), pytest.param(99, 0.8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("score", ["lac", "aps, randomized", "std", "absolute", "quantile"])
 def test_coverage_has_its_exact_law(score, n, coverage):
     """500 data sets of n rows, 100 new rows each. The law of a coverage that is 0.01 too small is refused."""

@@ -3,7 +3,7 @@
 import ast
 import re
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ HOPS = list(dict.fromkeys(re.findall(r"`([\w/]+\.py): ([\w.]+)`", PAGE)))
 
 
 graph = partial(hook, "import_graph")
+imports = cache(lambda: graph().imports(ROOT))  # reads every file
 
 
 # The picture
@@ -72,7 +73,7 @@ def test_no_arrow_crosses_a_room_and_no_room_another():
             if b != a
         ]
         assert all(apart), a
-    for a, b in graph().arrows(graph().imports(ROOT), layers)[0]:
+    for a, b in graph().arrows(imports(), layers)[0]:
         (x1, y1), (x2, y2) = graph().line(a, b, places)
         points = [(x1 + t / 200 * (x2 - x1), y1 + t / 200 * (y2 - y1)) for t in range(201)]
         for name, (left, top, width, height) in places.items():
@@ -102,9 +103,9 @@ def test_the_table_has_every_room_in_the_order_of_the_floors():
 
 
 def test_what_a_room_imports_is_in_the_table():
-    down = {a: {b for b in found if b in allowed()[a]} for a, found in graph().imports(ROOT).items()}
-    _, up = graph().arrows(graph().imports(ROOT), graph().floors(ROOT))
-    others = {(a, b) for a, found in graph().imports(ROOT).items() for b in found - down[a]} - set(up)
+    down = {a: {b for b in found if b in allowed()[a]} for a, found in imports().items()}
+    _, up = graph().arrows(imports(), graph().floors(ROOT))
+    others = {(a, b) for a, found in imports().items() for b in found - down[a]} - set(up)
     assert not others, "not in the last column of the table of docs/architecture.md"
 
 

@@ -113,6 +113,11 @@ def test_the_defaults_of_the_measure(params):
 # Promises
 
 
+@pytest.mark.parametrize(  # the promise is that of the ranks, whatever the network is
+    "classifier",
+    [pytest.param(FINITE, id="finite"), pytest.param(WIDE, id="wide", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_the_truth_is_held_and_known_rows_are_accepted_as_often_as_promised(classifier):
     """280 hold-outs of 39 rows and 100 new rows each: coverage is k / (n + 1) on average. Four standard errors."""
     covered, accepted = [], []

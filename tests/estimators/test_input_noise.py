@@ -37,7 +37,9 @@ def coverage(fitted, X, y, rows):
     return np.mean((lower < y[rows]) & (y[rows] < upper))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(  # "mc" draws what "exact" integrates, and "point" is an ensemble of one
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("mc", "point") else ()) for name in METHODS]
+)
 def test_both_halves_are_covered_where_one_noise_for_all_covers_neither(name):
     """The truth is a factor of 5; 150 rows in a half tell its logarithm up to sqrt(1 / 300) = 6 %."""
     (X, y), (new, new_y) = table(), table(4000, 1)

@@ -119,9 +119,15 @@ def make_suite(name, case):
     return Suite
 
 
+# The suite tests shapes: of kernels that differ in nu or in the activation alone some run each day, the others slow.
+SLOW_SUITES = {f"matern-{nu}-gaussian" for nu in (0.3, 1.5, 3.5)} | {f"matern-{nu}-binary" for nu in (0.3, 1.5, 2.5)}
+SLOW_SUITES |= {"matern-2.2-uniform-one", "rbf-uniform-one", "matern-1.5-uniform-binary", "rbf-uniform-binary"}
+SLOW_SUITES |= {"matern-1.5-uniform-gaussian", "matern-2.2-uniform-gaussian", "Matern-1.5", "sine", "cosine"}
+assert ALL_KERNELS.keys() >= SLOW_SUITES
 for _name, _case in ALL_KERNELS.items():
     if _case.base_suite:
         _suite = make_suite(_name, _case)
+        _suite = pytest.mark.slow(_suite) if _name in SLOW_SUITES else _suite
         globals()[_suite.__name__] = _suite
 del _suite  # so that it is collected once
 

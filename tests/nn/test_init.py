@@ -53,7 +53,7 @@ def test_second_moment(activation, std):
 def test_layers_keep_unit_variance(name, bias_std):
     """A stack of wide layers: every pre-activation has unit variance, within the spread of finite width."""
     width, layers = 2000, 3
-    x = torch.randn(400, width)
+    x = torch.randn(100, width)
     z = st.init_stationary_(nn.Linear(width, width), nn.Identity(), bias_std=bias_std)(x)
     activation = st.activation(name)
     for _ in range(layers):

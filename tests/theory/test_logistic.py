@@ -30,7 +30,7 @@ def test_dropout_against_every_mask(drop, scale):
 
 @pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("variance", [0.0, 2.0])
-@pytest.mark.parametrize("hidden", [1, 12, 50, 400])
+@pytest.mark.parametrize("hidden", [1, 12, 50, pytest.param(400, marks=pytest.mark.slow)])
 def test_a_lower_accuracy_is_kept(drop, variance, hidden):
     """Against the accuracy of 1e-12, which the sum over all masks confirms above.
 

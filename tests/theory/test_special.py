@@ -5,8 +5,10 @@ import numpy as np
 import oracles
 import pytest
 import torch
+from scipy.special import spherical_jn
 
 from stationary._pieces import PIECE
+from stationary.theory._panels import DEGREE, spherical_bessels
 from stationary.theory.special import (
     broadcast_in_pieces,
     half_line_integral,
@@ -76,6 +78,13 @@ def test_matern_covariance_and_its_slope(nu):
     zero = torch.zeros(1, dtype=F64, requires_grad=True)
     unit_matern_covariance(zero, nu).backward()
     assert zero.grad.item() == 0
+
+
+def test_all_spherical_bessel_functions_at_once():
+    z = np.concatenate([[0.0, 1e-300], np.geomspace(1e-20, 1e6, 2000), np.linspace(DEGREE - 4, DEGREE + 4, 2000)])
+    exact = [spherical_jn(n, z) for n in range(DEGREE)]
+    rounding = 2 * DEGREE * np.finfo(float).eps  # two roundings in each step of the recurrence, of numbers up to 1
+    np.testing.assert_allclose(spherical_bessels(z), exact, rtol=0, atol=rounding)
 
 
 def test_pieces_do_not_show():

@@ -57,7 +57,7 @@ def test_hard_rows_are_not_given_up():
     x = torch.linspace(-3, 3, 200, dtype=torch.float64)[:, None]
     y = 2**0.5 * torch.sin(4 / 3 * torch.pi * x)
     layers = [nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 50), nn.Tanh(), nn.Linear(50, 2)]
-    training = st.Training("beta_nll", epochs=600, batch_size=None, learning_rate=3e-3)
+    training = st.Training("beta_nll", epochs=300, batch_size=None, learning_rate=6e-3)
     errors = {}
     for beta in (0.0, 0.5):
         networks = train(lambda: st.MeanAndNoise(fresh(layers)), (x, y), replace(training, beta=beta), n_members=3)

@@ -36,7 +36,7 @@ from stationary.training._members import Trainees
         {},  # 90 = 5 * 16 + 10: the last batch is odd
         {"optimizer": "sgd", "nesterov": True, "weight_decay": 0.01, "milestones": (2, 4)},
         {"patience": 1, "learning_rate": 0.1, "epochs": 12, "validation_fraction": 0.3},
-        {"batch_size": None, "epochs": 20},
+        {"batch_size": None},
     ],
     ids=["adam", "sgd", "patience", "full-batch"],
 )

@@ -76,11 +76,31 @@ class Panels:
             z, phase = np.outer(omega[part], half), np.outer(omega[part], middle)
             turns = (np.cos(phase), -np.sin(phase))
             total = np.zeros(len(part))
-            for n in range(DEGREE):
+            for n, bessel in enumerate(spherical_bessels(z)):
                 sign = (-1) ** (n // 2)
-                total += (turns[n % 2] * special.spherical_jn(n, z)) @ (2 * sign * half * self.series[:, n])
+                total += (turns[n % 2] * bessel) @ (2 * sign * half * self.series[:, n])
             result[part] = total
         return result
+
+
+def spherical_bessels(z: Array) -> Array:
+    """j_0 to j_(DEGREE - 1) of z >= 0, (DEGREE, *z.shape), by j_(n - 1) + j_(n + 1) = (2 n + 1) / z j_n.
+
+    The recurrence is stable upwards while n < z and downwards while n > z, so it starts at j_0 and j_1 where z is
+    larger than every n, and elsewhere at the two last ones.
+    """
+    z = np.maximum(z, 1e-16)  # so that no j_n underflows; j_0 = 1 and j_1 = z / 3 change by less than their rounding
+    result = np.empty((DEGREE, *z.shape))
+    large = z > DEGREE
+    for rows, orders in ((large, range(DEGREE)), (~large, range(DEGREE)[::-1])):
+        x, step = z[rows], orders[1] - orders[0]
+        found = {n: special.spherical_jn(n, x) for n in orders[:2]}
+        for n in orders[1:-1]:
+            found[n + step] = (2 * n + 1) / x * found[n] - found[n - step]
+        for n in orders:
+            result[n, rows] = found[n]
+    result[0] = special.spherical_jn(0, z)  # near z = 0, where it is 1 and the last ones have lost digits
+    return result
 
 
 def nodes(left: Array, right: Array) -> Array:

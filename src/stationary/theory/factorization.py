@@ -96,13 +96,17 @@ def _reach_of(factor: CausalFactor) -> float:
 def _autocorrelation(function: Callback, lags: Array, edges: Array, even: bool) -> Array:
     """The integral of sigma(u) sigma(u + lag) du, piece by piece, for a function that is rough at 0 only."""
 
-    def integral(lag: float, sign: int, edges: Array) -> float:
+    def weighted(edges: Array) -> tuple[Array, Array]:
         u, weight = nodes(edges[:-1], edges[1:]).ravel(), np.outer(np.diff(edges) / 2, WEIGHT).ravel()
-        left, right = function(torch.from_numpy(u)), function(torch.from_numpy(lag + sign * u))
-        return float(weight @ (left * right).numpy())
+        return u, weight * function(torch.from_numpy(u)).numpy()
 
-    def even_integral(lag: float) -> float:
-        between = 2 * integral(lag, -1, np.append(edges[edges < lag / 2], lag / 2)) if lag else 0.0
-        return 2 * integral(lag, 1, edges) + between
+    def between(lag: float) -> float:
+        u, left = weighted(np.append(edges[edges < lag / 2], lag / 2))
+        return float(left @ function(torch.from_numpy(lag - u)).numpy())
 
-    return np.array([even_integral(lag) if even else integral(lag, 1, edges) for lag in lags])
+    u, left = weighted(edges)
+    parts = np.array_split(lags, len(lags) * len(u) // 2**16 + 1)
+    beyond = np.concatenate([function(torch.from_numpy(part[:, None] + u)).numpy() @ left for part in parts])
+    if not even:
+        return beyond
+    return 2 * beyond + np.array([2 * between(lag) if lag else 0.0 for lag in lags])

@@ -45,18 +45,18 @@ def test_regression_finds_scikit_learns_optimum():
 
 
 def test_classification_against_the_exact_posterior():
-    """Six points: the exact posterior under the learnt kernel, by weighting 400,000 draws from the prior."""
+    """Six points: the exact posterior under the learnt kernel, by weighting 100,000 draws from the prior."""
     x = torch.tensor([[-2.0], [-1.5], [-0.5], [0.4], [1.0], [2.0]]).double()
     y = torch.tensor([0, 0, 1, 1, 0, 1])
     test = torch.tensor([[-1.8], [0.0], [0.7], [1.5], [5.0]]).double()
     posterior = fit(VGP(), gpytorch.kernels.MaternKernel(2.5), (x, y), 250, 0.1)
     both = torch.cat([x, test])
     covariance = posterior.networks[0].kernel(both).to_dense().detach() + 1e-9 * torch.eye(11)
-    f = torch.randn(400_000, 11).double() @ torch.linalg.cholesky(covariance).T
+    f = torch.randn(100_000, 11).double() @ torch.linalg.cholesky(covariance).T
     weight = torch.special.ndtr(f[:, :6] * (2 * y - 1)).prod(1)
     exact = (weight[:, None] * torch.special.ndtr(f[:, 6:])).sum(0) / weight.sum()
     pred = st.predict(posterior, test).probs[:, 1]
-    assert (pred - exact).abs().max() < 0.02  # the error of the Gaussian; Monte Carlo's is about 0.002
+    assert (pred - exact).abs().max() < 0.02  # the error of the Gaussian; Monte Carlo's is about 0.004
 
 
 def test_classification_agrees_with_scikit_learn():

@@ -5,6 +5,7 @@ In make's own environment the peers are not installed; ``make arena`` runs all o
 
 import json
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
@@ -39,6 +40,12 @@ def task():
     return sharp(run.generated(0))
 
 
+@pytest.fixture(scope="module")
+def fitted(task):
+    """A method by its name, fitted once to the task."""
+    return cache(lambda name: METHODS[name](task, 0))
+
+
 def test_every_method_has_a_protocol():
     assert list(METHODS) == list(PROTOCOL)
     assert all(entry.score in SCORES for entry in PROTOCOL.values())
@@ -49,11 +56,10 @@ def test_every_method_has_a_protocol():
 
 @pytest.mark.filterwarnings("default")  # other libraries may warn
 @pytest.mark.parametrize("name", PROTOCOL)
-def test_a_method_learns_and_is_judged_by_its_score(name, task):
+def test_a_method_learns_and_is_judged_by_its_score(name, task, fitted):
     if not installed(name):
         pytest.skip(f"{PROTOCOL[name].code} is not installed: make arena")
-    fitted = METHODS[name](task, 0)
-    known, far = fitted(task.test[0]), fitted(task.unknown["far away"])
+    known, far = fitted(name)(task.test[0]), fitted(name)(task.unknown["far away"])
     assert known.probs.shape == (150, 4) and known.scores.shape == (150,)
     torch.testing.assert_close(known.probs.sum(-1), torch.ones(150).double(), atol=1e-5, rtol=0)
     if name != "vbll":  # too few steps here
@@ -64,17 +70,18 @@ def test_a_method_learns_and_is_judged_by_its_score(name, task):
         torch.testing.assert_close(known.scores, expected, atol=1e-5, rtol=0)
     if name in ("mahalanobis", "ddu", "knn", "lof", "isolation forest", "finite head", "infinite width"):
         assert metrics.auroc(known.scores, far.scores) > 0.8, "it sees what is far away"
-    assert set(fitted.chosen) >= {key for key, _ in PROTOCOL[name].grid}
+    chosen = fitted(name).chosen
+    assert set(chosen) >= {key for key, _ in PROTOCOL[name].grid}
     for key, tried in PROTOCOL[name].grid:
-        assert fitted.chosen[key] in tried
+        assert chosen[key] in tried
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", HERE)
-def test_test_and_unknown_rows_choose_nothing(name, task):
+def test_test_and_unknown_rows_choose_nothing(name, task, fitted):
     x = task.test[0]
     hidden = replace(task, test=(torch.full_like(x, torch.nan), task.test[1]), unknown={})
-    assert METHODS[name](hidden, 0)(x).scores.equal(METHODS[name](task, 0)(x).scores)
+    assert METHODS[name](hidden, 0)(x).scores.equal(fitted(name)(x).scores)
 
 
 def test_metrics_are_those_of_the_definition():

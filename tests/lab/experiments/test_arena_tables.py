@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
@@ -38,8 +39,20 @@ def standard():
 
 
 @pytest.fixture(scope="module")
+def regressor(standard):
+    """A method by its name, fitted once."""
+    return cache(lambda name: REGRESSORS[name](standard, 0))
+
+
+@pytest.fixture(scope="module")
 def fits():
     return list(tables.tasks(GENERATED_TABLE, 0))
+
+
+@pytest.fixture(scope="module")
+def classifier(fits):
+    """A method by its name, fitted once."""
+    return cache(lambda name: CLASSIFIERS[name](fits[0], 0))
 
 
 def test_every_method_has_a_protocol():
@@ -54,10 +67,10 @@ def test_every_method_has_a_protocol():
 
 @pytest.mark.filterwarnings("default")  # other libraries may warn
 @pytest.mark.parametrize("name", VALUES)
-def test_a_regressor_learns_and_says_how_sure_it_is(name, standard):
+def test_a_regressor_learns_and_says_how_sure_it_is(name, standard, regressor):
     if not installed(VALUES[name]):
         pytest.skip(f"{VALUES[name].code} is not installed: make arena")
-    said = REGRESSORS[name](standard, 0)(standard.test_x)
+    said = regressor(name)(standard.test_x)
     assert said.mean.shape == said.variance.shape == standard.test_y.shape and (said.variance > 0).all()
     found = values.judged(said, standard.test_y)
     if name != "marginal":
@@ -67,10 +80,10 @@ def test_a_regressor_learns_and_says_how_sure_it_is(name, standard):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", [name for name in VALUES if installed(VALUES[name])])
-def test_targets_of_test_rows_choose_nothing(name, standard):
+def test_targets_of_test_rows_choose_nothing(name, standard, regressor):
     hidden = replace(standard, test_x=torch.full_like(standard.test_x, torch.nan), test_y=standard.test_y * torch.nan)
     x = standard.test_x
-    assert REGRESSORS[name](hidden, 0)(x).mean.equal(REGRESSORS[name](standard, 0)(x).mean)
+    assert REGRESSORS[name](hidden, 0)(x).mean.equal(regressor(name)(x).mean)
 
 
 def test_metrics_of_values_are_those_of_the_definition():
@@ -121,11 +134,11 @@ def test_what_a_table_has_no_split_for_is_not_a_number(monkeypatch):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", TABLE)
-def test_a_classifier_learns_and_is_judged_by_its_score(name, fits):
+def test_a_classifier_learns_and_is_judged_by_its_score(name, fits, classifier):
     if not installed(TABLE[name]):
         pytest.skip(f"{TABLE[name].code} is not installed: make arena")
     rows = fits[0]
-    known = CLASSIFIERS[name](rows, 0)(rows.test[0])
+    known = classifier(name)(rows.test[0])
     assert known.probs.shape == (60, 3) and known.scores.shape == (60,)
     torch.testing.assert_close(known.probs.sum(-1).double(), torch.ones(60).double(), atol=1e-5, rtol=0)
     assert (known.probs.argmax(-1) == rows.test[1]).double().mean() > 0.5, "of clouds that overlap; chance is a third"
@@ -137,11 +150,11 @@ def test_a_classifier_learns_and_is_judged_by_its_score(name, fits):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", [name for name in TABLE if installed(TABLE[name]) and name != "tabpfn"])
-def test_test_and_unknown_rows_choose_nothing(name, fits):
+def test_test_and_unknown_rows_choose_nothing(name, fits, classifier):
     rows = fits[0]
     x = rows.test[0]
     hidden = replace(rows, test=(torch.full_like(x, torch.nan), rows.test[1]), unknown={})
-    assert CLASSIFIERS[name](hidden, 0)(x).scores.equal(CLASSIFIERS[name](rows, 0)(x).scores)
+    assert CLASSIFIERS[name](hidden, 0)(x).scores.equal(classifier(name)(x).scores)
 
 
 def test_unknown_rows_were_not_trained_on(fits):

@@ -1,6 +1,7 @@
 """Every experiment at its smoke scale: it runs, it is right, and it has something to show."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.banana import config as banana_config
 from stationary.lab.experiments.banana import report as banana_report
-from stationary.lab.experiments.banana import run as banana
 from stationary.lab.experiments.covariance import config as covariance_config
 from stationary.lab.experiments.covariance import report as covariance_report
 from stationary.lab.experiments.covariance import run as covariance
@@ -38,17 +38,38 @@ def test_says_what_it_is(name):
         assert all(isinstance(config, experiment.config.Config) for config in configs)
 
 
-@pytest.mark.parametrize(  # GoogLeNet on a processor takes its time; test_cifar10.py has the same on small features
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "cifar10" else []) for name in EXPERIMENTS]
+@cache
+def found(name, config):
+    """What a configuration gives; several tests look at the same one."""
+    return EXPERIMENTS[name].run.run(config, "cpu")
+
+
+# What takes long and has tests of its own: each method of the arena on the same generated data and each way of asking,
+# in test_arena.py, test_arena_tables.py and test_active_learning.py; each kernel of a Gaussian process, in tests/gp;
+# and each activation in a head, in tests/nn.
+LONG = {
+    "arena": lambda config: config.method in ("mc dropout", "ensemble", "random forest", "gaussian process"),
+    "active": lambda config: config.method.startswith("infinite width") and config.method != "infinite width bald",
+    "banana": lambda config: config.prior not in (("matern52",) if config.model == "gp" else ("relu", "matern52")),
+    "digits": lambda config: config.prior not in ("relu", "matern52", "sincos", "matern52 infinite width"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        *(pytest.param(name, name not in LONG, id=name) for name in EXPERIMENTS if name != "cifar10"),
+        *(pytest.param(name, True, marks=pytest.mark.slow, id=f"all of {name}") for name in LONG),
+        # GoogLeNet on a processor takes its time; test_cifar10.py has the same on small features
+        pytest.param("cifar10", True, marks=pytest.mark.slow, id="cifar10"),
+    ],
 )
-def test_runs_and_reports(name):
+def test_runs_and_reports(name, whole):
     experiment = EXPERIMENTS[name]
     configs = experiment.config.configs("smoke")
     if name == "bo" and (reason := experiment.run.missing(configs)):
         pytest.skip(reason)
-    if name == "digits":
-        configs = configs[:-1]  # one kernel of infinite width, which takes seconds
-    results = [(config, experiment.run.run(config, "cpu")) for config in configs]
+    results = [(config, found(name, config)) for config in configs if whole or not LONG[name](config)]
     config, first = results[0]
     again = experiment.run.run(config)
     assert first.keys() == again.keys()
@@ -90,7 +111,7 @@ def test_draws_of_networks_and_of_the_process_have_the_same_variance():
 
 def test_covariance_report_judges_by_the_numbers():
     (config,) = covariance_config.configs("smoke")
-    arrays = covariance.run(config)
+    arrays = found("covariance", config)
     good = covariance_report.report([(config, arrays)])
     assert "kernels agree" in good.ours and "The kernel decays" in good.ours
     at_half = np.isclose(arrays["x"], 0.5)
@@ -108,7 +129,7 @@ def test_covariance_report_judges_by_the_numbers():
 def limits():
     """By model, what infinite width says of Banana, without and with a trunk."""
     configs = [config for config in banana_config.configs("smoke") if config.model in banana_config.INFINITE]
-    return {config.model: (config, banana.run(config)) for config in configs}
+    return {config.model: (config, found("banana", config)) for config in configs}
 
 
 def test_infinite_width_has_no_rays_around_banana(limits):
@@ -118,7 +139,7 @@ def test_infinite_width_has_no_rays_around_banana(limits):
     for _, arrays in limits.values():
         assert arrays["accuracy"].min() > 0.85, "a model that knows nothing has no rays either"
     config = next(config for config in banana_config.configs("smoke") if config.model == "network")
-    assert banana.run(config)["least, plain"].max() < 0.49
+    assert found("banana", config)["least, plain"].max() < 0.49
 
 
 def test_banana_report_says_where_it_is_surest(limits):
@@ -134,7 +155,7 @@ def test_banana_report_says_where_it_is_surest(limits):
 def test_the_four_models_of_banana_stand_side_by_side(limits):
     configs = {(config.model, config.prior): config for config in banana_config.configs("smoke")}
     network, process = (configs[model, "matern52"] for model in ("network", "gp"))
-    results = [*limits.values(), (network, banana.run(network)), (process, banana.run(process))]
+    results = [*limits.values(), *((config, found("banana", config)) for config in (network, process))]
     section = banana_report.report(results)
     titles = [ax.get_title() for ax in section.figures["banana_four"].axes]
     assert titles == ["network, 50 units", "with restored prior", "infinite width", "Gaussian process"]
@@ -153,7 +174,7 @@ def test_infinite_width_is_the_gaussian_process_of_the_regression():
     """With the same kernel: it is unsure in the gap and returns to its prior far away, where the network is sure."""
     configs = {(c.model, c.prior): c for c in regression_config.configs("paper")}
     limit, process, network = (
-        regression.run(replace(configs[model, "matern52"], n_repeats=1, epochs=300))
+        regression.run(replace(configs[model, "matern52"], n_repeats=1, epochs=150, gp_steps=300))
         for model in ("infinite width", "gp", "network")
     )
     np.testing.assert_allclose(limit["mean, plain"], process["mean, plain"], atol=0.1)
@@ -175,7 +196,7 @@ def test_infinite_width_tells_unknown_digits_by_the_spread_of_its_outputs():
 
 def test_far_from_the_data_matern_returns_to_one_half_and_relu_does_not():
     (config,) = far_config.configs("paper")
-    results = far_from_data.run(far_config.Config(**{**config.__dict__, "n_members": 2, "epochs": 600}))
+    results = far_from_data.run(far_config.Config(**{**config.__dict__, "n_members": 2, "epochs": 250}))
     far = np.abs(results["grid"]) > 9
     confidence = {name: np.maximum(results[name], 1 - results[name])[:, far].mean() for name in ("relu", "matern")}
     assert confidence["relu"] > 0.95

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
@@ -497,7 +498,7 @@ def test_inputs_of_a_wrong_shape_are_named(shape):
 
 # The experiment
 
-TINY = settings.Config(n_emitters=5, n_modes=2, samples_per_mode=1, n_test=150, epochs=4, n_samples=5)
+TINY = settings.Config(n_emitters=5, n_modes=2, samples_per_mode=1, n_test=150, epochs=2, n_samples=5)
 ROWS = {
     ("matern52", "NN"): {"matern52", "matern52 restored"},
     ("relu", "NN"): {"relu"},
@@ -529,10 +530,16 @@ def double():
     experiment.simulated.cache_clear()
 
 
-@pytest.fixture(scope="module", params=ROWS, ids=" ".join)
+def row(key):
+    """A row of the tables; ReLU's is that of the Matérn network without its restored prior, and runs in make slow."""
+    return pytest.param(key, id=" ".join(key), marks=pytest.mark.slow if key == ("relu", "NN") else ())
+
+
+@pytest.fixture(scope="module", params=[row(key) for key in ROWS])
 def ran(request, double):
     prior, method = request.param
-    config = replace(TINY, prior=prior, method=method, seeds=(3, 1))
+    epochs = 4 if method == "SWAG" else TINY.epochs  # it collects two networks in the second half
+    config = replace(TINY, prior=prior, method=method, seeds=(3, 1), epochs=epochs)
     return config, experiment.run(config), ROWS[request.param]
 
 
@@ -608,7 +615,7 @@ def predictions(config, seed, data, groups, scored=False):
     build = lambda: RadarCNN(
         5, activation=networks.activation(paper.Prior(config.prior), 1.0, code_scale=True), dropout=0.2
     ).double()
-    training = Training(epochs=4, batch_size=50, learning_rate=0.01)
+    training = Training(epochs=config.epochs, batch_size=50, learning_rate=0.01)
     fit = lambda seed: train(build, data, replace(training, seed=seed))[0]
     every = lambda model, method=None: {name: st.predict(model, x.inputs(), method) for name, x in groups.items()}
     if config.method == "SWAG":
@@ -706,8 +713,19 @@ def results():
     return [*found, (replace(TINY, method="ensemble"), own)]
 
 
-def test_report(results):
-    section = radar_report.report(results)
+@pytest.fixture(scope="module")
+def section(results):
+    return radar_report.report(results)
+
+
+@pytest.fixture
+def empty_figures(monkeypatch):
+    """For tests of words and files: test_experiments.py draws the figures of a run."""
+    for name in ("_histograms", "_examples", "_by_noise", "_patterns"):
+        monkeypatch.setattr(radar_report, name, lambda *_: Figure())
+
+
+def test_report(results, section):
     assert list(section.figures) == ["radar-entropy", "radar-examples", "radar-noise", "radar-patterns"]
     assert section.captions.keys() == section.figures.keys()
     keys = [(record["prior"], record["metric"]) for record in section.records]
@@ -726,8 +744,8 @@ def test_report(results):
     assert by_key["matern52 ensemble", "ACC known"]["std"] is None
 
 
-def test_tables_stand_beside_the_papers_numbers(results):
-    first, second = radar_report.report(results).tables
+def test_tables_stand_beside_the_papers_numbers(results, section):
+    first, second = section.tables
     names = ["ReLU", "Matérn-5/2", "Matérn-5/2 restored", "Matérn-5/2 ensemble"]
     assert [row[0] for row in first.rows] == [row[0] for row in second.rows] == names
     accuracy = [row[first.columns.index("ACC known")] for row in first.rows]
@@ -763,6 +781,7 @@ def with_auroc(results, prior, values):
     ],
     ids=["all", "other order", "two of three", "one", "none"],
 )
+@pytest.mark.usefixtures("empty_figures")
 def test_seeds_are_compared_with_themselves(results, relu, verdict):
     """Also where some have not run yet."""
     some = [*with_auroc(results, "relu", relu), *with_auroc(results, "matern52", {0: 0.61, 1: 0.71, 2: 0.80})]
@@ -809,6 +828,7 @@ def test_one_seed_says_little(difference, word):
     assert text == f"Matérn-5/2 is {word} by 0.050, in one seed, which says little"
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_from_the_command_line(tmp_path):
     experiment.simulated.cache_clear()
     options = "--scale", "smoke", "--method", "NN", "--out", str(tmp_path)

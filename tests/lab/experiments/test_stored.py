@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,7 @@ def as_config(name, settings):
     return EXPERIMENTS[name].config.Config(**settings | tuples)
 
 
+@cache
 def archived(name):
     """The results in results/<name>/*.json, as a report takes them; left out of the files are only large arrays."""
     lockstep, found = EXPERIMENTS[name].config.LOCKSTEP, {}
@@ -272,6 +274,11 @@ VERDICTS = {  # what the table on top of the report says of the stored results o
 }
 
 
+@pytest.fixture(scope="module")
+def paper():
+    return dict(sections_of_the_paper())
+
+
 def sections_of_the_paper():
     """What the stored results give without the arrays that only figures need: tables and verdicts."""
     for name in VERDICTS:
@@ -291,14 +298,13 @@ def sections_of_the_paper():
             yield name, Section(name, "", "", tables=module.tables(results), verdicts=module.verdicts(results))
 
 
-def test_verdicts_of_the_stored_results():
-    assert {name: [v.holds for v in section.verdicts] for name, section in sections_of_the_paper()} == VERDICTS
+def test_verdicts_of_the_stored_results(paper):
+    assert {name: [v.holds for v in section.verdicts] for name, section in paper.items()} == VERDICTS
 
 
 @pytest.mark.latex
-def test_pdflatex_takes_the_tables_of_the_stored_results(tmp_path):
-    sections = [section for _, section in sections_of_the_paper()]
-    (tmp_path / "tables.tex").write_text(render_latex(sections), encoding="utf-8")
+def test_pdflatex_takes_the_tables_of_the_stored_results(paper, tmp_path):
+    (tmp_path / "tables.tex").write_text(render_latex(list(paper.values())), encoding="utf-8")
     document = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     document += "\\input{tables}\n\\end{document}\n"
     (tmp_path / "document.tex").write_text(document, encoding="utf-8")

@@ -57,7 +57,12 @@ def test_the_data_sets_are_those_that_there_are():
     assert DATASETS == uci.uci.DATASETS
 
 
-@pytest.mark.parametrize("method", METHODS)
+SLOW = ("infinite width columns", "SV-DKL converged")  # as infinite width and SV-DKL, but with a longer training
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in METHODS]
+)
 def test_folds_together_are_the_folds_alone(method):
     config = replace(SMALL, method=method, prior="matern12" if method == "NN surrogate" else "matern32", epochs=4)
     if method == "SV-DKL converged":

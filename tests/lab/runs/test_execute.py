@@ -342,6 +342,7 @@ def test_lockstep_must_name_a_tuple(parts, store, monkeypatch):
         run_missing(tasks, store, device="cuda")
 
 
+@pytest.mark.slow
 def test_processes_run_in_lockstep(parts, tmp_path, store):
     tasks = parts(0, 1, 2) + parts(0, 1, 2, seed=1)
     run_missing(tasks[:1], store, device="cuda")

@@ -58,7 +58,7 @@ def metrics_of(run):
     return {name: array for name, array in run.arrays.items() if not name.startswith("seconds")}
 
 
-@pytest.mark.parametrize("method", ["NN", "SVGP", "NN SWAG"])
+@pytest.mark.parametrize("method", ["NN", "NN SWAG", pytest.param("SVGP", marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_continues_after_its_last_epoch(store, seen, tmp_path, monkeypatch, method):
     task = Task(UCI, replace(LONG, method=method, n_inducing=10))
     folder = store.folder(*task.key)

@@ -312,6 +312,10 @@ def losses_of_values(found: Found) -> list[str]:
             )
         elif by_count:
             lines[-1] += " Over all tables none of this is beyond chance."
+        alone = {peer: datasets for peer, datasets in better_peers(found, kind).items() if datasets}
+        if alone:
+            each = [f"{called(REGRESSORS[m].label)} on {listed([*map(name_of, names)])}" for m, names in alone.items()]
+            lines[-1] += f" On single tables it is: {'; '.join(each)}."
     if gaps := below_marginal(found):
         gap, dataset, kind, split = gaps[0]
         many = sum(value < -1 for value, *_ in gaps)
