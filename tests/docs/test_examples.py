@@ -54,6 +54,7 @@ def test_three_piles(example, tmp_path):
     assert all((tmp_path / f"three_piles-{name}.png").stat().st_size > 10_000 for name in ("scores", "risk", "piles"))
 
 
+@pytest.mark.slow
 def test_image_head(example, tmp_path):
     found = rows(example("image_head", "--seeds", "1"))
     softmax, matern = found["its own softmax"], found["Matérn-5/2 head"]

@@ -53,7 +53,7 @@ LIMIT = {"hidden_layer_sizes": (), "method": st.InfiniteWidth(n_inducing=40, per
 
 
 @parametrize_with_checks(
-    [estimator(**settings) for settings in (FINITE, LIMIT) for estimator in BOTH],
+    [estimator(**LIMIT) for estimator in BOTH],
     expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
 )
 def test_scikit_learn(estimator, check):
@@ -62,10 +62,11 @@ def test_scikit_learn(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [StationaryRegressor(noise="input", **settings) for settings in (FINITE, LIMIT)],
+    [estimator(**FINITE) for estimator in BOTH]
+    + [StationaryRegressor(noise="input", **settings) for settings in (FINITE, LIMIT)],
     expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": WEIGHTS},
 )
-def test_scikit_learn_where_the_noise_depends_on_the_input(estimator, check):
+def test_scikit_learn_with_finite_networks_and_where_the_noise_depends_on_the_input(estimator, check):
     check(estimator)
 
 

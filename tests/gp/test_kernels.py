@@ -123,6 +123,7 @@ def make_suite(name, case):
 SLOW_SUITES = {f"matern-{nu}-gaussian" for nu in (0.3, 1.5, 3.5)} | {f"matern-{nu}-binary" for nu in (0.3, 1.5, 2.5)}
 SLOW_SUITES |= {"matern-2.2-uniform-one", "rbf-uniform-one", "matern-1.5-uniform-binary", "rbf-uniform-binary"}
 SLOW_SUITES |= {"matern-1.5-uniform-gaussian", "matern-2.2-uniform-gaussian", "Matern-1.5", "sine", "cosine"}
+SLOW_SUITES |= {"erf", "step", "relu", "leaky_relu", "sincos", "rbf-gaussian"}  # the kernels that have names as well
 assert ALL_KERNELS.keys() >= SLOW_SUITES
 for _name, _case in ALL_KERNELS.items():
     if _case.base_suite:

@@ -767,6 +767,7 @@ def test_every_experiment_keeps_the_contract(name, tmp_path):
     assert set(experiment.config.DURATION) == {scale.value for scale in Scale}
 
 
+@pytest.mark.slow  # tests/lab/report/test_render.py sees the same figures within a page
 @pytest.mark.chromium
 def test_the_figure_renders_in_a_browser(run, tmp_path):
     """The SVG, opened as a reader would: the screenshot shows curves in at least three of the four colours."""

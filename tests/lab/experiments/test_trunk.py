@@ -377,6 +377,7 @@ def test_without_a_trunk_the_error_says_where_and_what_next(tmp_path, monkeypatc
 # Features
 
 
+@pytest.mark.slow
 def test_generated_features(tmp_path, monkeypatch):
     """With GoogLeNet itself, and therefore few images."""
     asked, generated = [], cifar10.generated

@@ -175,6 +175,7 @@ def test_float16_weights_go_through_a_safetensors_file(trained, tmp_path):
         assert loaded(x).dtype == torch.float32 and 0 < error(loaded(x), trained(x)) < LAYERS * 2**-11
 
 
+@pytest.mark.slow
 def test_export(trained):
     x = images(3)
     program = torch.export.export(trained, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
