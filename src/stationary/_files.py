@@ -51,6 +51,8 @@ class Sized(Protocol):
 class Pace:
     """When to write the state of something long: every half minute, and less often where that would take too long."""
 
+    written: float
+
     def __init__(self) -> None:
         self.restart()
 

@@ -32,6 +32,11 @@ class RotationPrediction(nn.Module):
             ``replace_head`` finds it.
     """
 
+    network: nn.Module
+    weight: float
+    name: str
+    turns: nn.Linear
+
     def __init__(self, network: nn.Module, weight: float = 0.5, name: str | None = None) -> None:
         super().__init__()
         check_finite("weight", weight)

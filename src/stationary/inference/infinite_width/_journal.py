@@ -27,11 +27,17 @@ class Journal:
         ValueError: the file belongs to another fit, or cannot be read.
     """
 
+    path: Path | None
+    fit: str
+    device: torch.device | None
+    pace: Pace
+    steps: list[Named]
+    taken: int
+    begun: Named  # the state within the step that comes after those, or nothing
+
     def __init__(self, path: Path | None, fit: str = "", device: torch.device | None = None) -> None:
         self.path, self.fit, self.device, self.pace = path, fit, device, Pace()
-        self.steps: list[Named] = []
-        self.taken = 0
-        self.begun: Named = {}  # the state within the step that comes after those, or nothing
+        self.steps, self.taken, self.begun = [], 0, {}
         if path is not None and path.exists():
             *self.steps, self.begun = self._read(path)
 
