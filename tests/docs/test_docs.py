@@ -77,6 +77,7 @@ def is_outside(url):
     return re.match(r"(?:https?:)?//", url) is not None
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_outside(site):
     pages = pages_of(site)
     assert len(pages) > 20
@@ -91,6 +92,7 @@ def test_pages_load_nothing_from_outside(site):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.chromium
 @pytest.mark.parametrize("name", ["index.html", "theory.html"])
 def test_a_browser_loads_nothing_from_outside_and_does_not_complain(site, tmp_path, name):
@@ -107,6 +109,7 @@ def test_a_browser_loads_nothing_from_outside_and_does_not_complain(site, tmp_pa
         page.close()
 
 
+@pytest.mark.slow
 @pytest.mark.chromium
 def test_search_works_from_disk(site, tmp_path):
     page = browser.Page(tmp_path / "profile")
@@ -126,6 +129,7 @@ SEARCH = "document.querySelector('[data-md-component=search-query]')"
 RESOURCES = "performance.getEntriesByType('resource').map((entry) => entry.name)"
 
 
+@pytest.mark.slow
 def test_every_link_leads_somewhere(site):
     pages = pages_of(site)
     broken = []
@@ -167,6 +171,7 @@ PUBLIC = [
 ]
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_api(site):
     ids = set().union(*(page.ids for name, page in pages_of(site).items() if name.startswith("api/")))
     missing = [
@@ -177,6 +182,7 @@ def test_every_public_name_is_in_the_api(site):
     assert len(PUBLIC) > 90 and not missing
 
 
+@pytest.mark.slow
 def test_types_in_signatures_are_linked(site):
     """But for Python's own, and for what the posterior of infinite width keeps to itself."""
     pages = [path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html")]
@@ -188,12 +194,14 @@ def test_types_in_signatures_are_linked(site):
     assert sum(text.count("tensors.html#torch.Tensor") for text in pages) > 100
 
 
+@pytest.mark.slow
 def test_functions_are_shown_and_not_their_modules(site):
     text = (site / "api" / "prediction.html").read_text(encoding="utf-8")
     shown = re.findall('doc-module-name">([^<]+)<', text)
     assert shown == ["adapters"]
 
 
+@pytest.mark.slow
 def test_attributes_are_listed_one_by_one(site):
     text = (site / "api" / "estimators.html").read_text(encoding="utf-8")
     attributes = re.findall(r"<b><code>(?:<span[^>]*>)?([^<]+)<", text)

@@ -24,8 +24,15 @@ def snippets_of(page):
 
 
 BOTORCH = pytest.mark.skipif(not find_spec("botorch"), reason="BoTorch is missing; make interop has it")
+
+
+def marks_of(code):
+    """BoTorch is in another environment, and a Ray cluster takes ten seconds to start."""
+    return [BOTORCH] * ("from botorch" in code) + [pytest.mark.slow] * ("ray.init" in code)
+
+
 SNIPPETS = [
-    pytest.param(page, code, id=f"{page.relative_to(ROOT)}-{i}", marks=BOTORCH if "from botorch" in code else ())
+    pytest.param(page, code, id=f"{page.relative_to(ROOT)}-{i}", marks=marks_of(code))
     for page in PAGES
     if page.parent.name
     != "tutorials"  # which test_examples.py runs from top to bottom, and compares with their outputs

@@ -580,6 +580,7 @@ def test_inside_another_page(page, tmp_path):
     assert page.screenshot()  # no complaints, which the fixture looks at
 
 
+@pytest.mark.slow
 @pytest.mark.chromium
 @pytest.mark.parametrize(("width", "finite"), [(100, False), (1000, True)])
 def test_how_long_a_frame_takes(calculator, width, finite):

@@ -828,6 +828,7 @@ def test_one_seed_says_little(difference, word):
     assert text == f"Matérn-5/2 is {word} by 0.050, in one seed, which says little"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("empty_figures")
 def test_from_the_command_line(tmp_path):
     experiment.simulated.cache_clear()
