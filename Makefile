@@ -25,8 +25,10 @@ MIN := .venv-min
 MIN_READY := $(MIN)/.ready
 LATEST := .venv-latest
 EMPTY := .venv-dist
+# A test that hangs is shown and fails after ten minutes, instead of never.
+PATIENCE := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 # One process for each core, one thread for each process; bytecode is kept, since tests start more than 50 processes.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto $(PATIENCE)
 # Other versions of other libraries may warn; and the site is built with one set of versions.
 QUICKLY := -m pytest -n auto -m "not slow" -o filterwarnings=default --ignore tests/docs/test_docs.py
 
@@ -47,7 +49,7 @@ interop: $(INTEROP_READY)
 	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest interop tests/inference/test_methods.py \
 		tests/inference/test_joint.py tests/docs/test_snippets.py tests/lab/experiments/test_bo.py \
 		tests/lab/experiments/test_experiments.py -k "interop or laplace or next_experiment or test_bo or reports[bo]" \
-		-o filterwarnings=default # other libraries may warn
+		-o filterwarnings=default $(PATIENCE) # other libraries may warn
 
 arena: $(ARENA_READY)
 	OMP_NUM_THREADS=1 $(ARENA)/bin/python -m pytest tests/lab/experiments/test_arena.py -o filterwarnings=default
