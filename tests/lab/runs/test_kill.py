@@ -18,7 +18,8 @@ def test_fifty_kills_lose_tear_and_change_nothing(tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
     def kill(times):
-        done = subprocess.run([*command, "--kills", str(times)], env=environment, capture_output=True, text=True)
+        how = {"env": environment, "capture_output": True, "text": True, "timeout": 500}
+        done = subprocess.run([*command, "--kills", str(times)], **how)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads((tmp_path / "kill.json").read_bytes())
 
