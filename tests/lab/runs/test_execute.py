@@ -531,12 +531,11 @@ def test_killed_at_fifty_random_moments_the_results_are_the_same_bit_for_bit(fak
 
 
 @pytest.fixture
-def cluster(fake, monkeypatch):
+def cluster(fake):
     """A Ray cluster of two nodes on this machine, one CPU each; its processes find the fake experiment."""
     pytest.importorskip("ray", reason=NO_RAY)
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the home folder
     memory = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args=memory)
     cluster.second = cluster.add_node(**memory)
