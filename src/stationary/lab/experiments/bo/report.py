@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from scipy.stats import rankdata
-from scipy.stats import t as student
 
 from stationary.lab.experiments.bo.config import FUNCTIONS, SURROGATES, TITLE, Config
+from stationary.lab.experiments.paired import decided
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
@@ -79,11 +79,7 @@ def difference(pairs: Curves) -> Measured | None:
 
 def compared(pairs: Curves) -> int:
     """Return 1 if a surrogate leaves less than its rival, -1 if more, by 95 % of Student's t; 0 otherwise."""
-    found = difference(pairs)
-    if found is None:
-        return 0
-    far = float(student.ppf(0.975, len(pairs) - 1)) * (found.std or 0.0)
-    return int(found.mean + far < 0) - int(found.mean - far > 0)
+    return -decided(pairs)
 
 
 def over_all(found: Found, method: str, rival: str, steps: Steps | None = None) -> Curves:
