@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from stationary._checks import is_count
-from stationary.inference import Method, Posterior, predict
+from stationary.inference import MCDropout, Method, Posterior, predict
 from stationary.inference.base import joint_of
+from stationary.inference.exact_dropout import ExactDropoutPosterior
 from stationary.inference.infinite_width import InfiniteWidthPosterior
+from stationary.inference.laplace import LaplacePosterior
 from stationary.inference.predict import as_posterior, family_of
 from stationary.nn.inputs import is_array, prepared
 from stationary.nn.running import Batches, Inputs, batches
@@ -203,19 +205,15 @@ def _best(worth: Tensor, free: Tensor) -> int:
 
 def _probabilities(posterior: Any, x: Any, family: type[Any], n_samples: int, seed: int) -> Tensor:
     """(l, s, n, c) probabilities of the c values of each of l labels, in each of s samples of the outputs."""
-    if isinstance(posterior, InfiniteWidthPosterior):
-        joint = posterior.joint(x)
-        generator = torch.Generator(joint.mean.device).manual_seed(seed)
-        outputs = joint.sample(n_samples, generator=generator)
+    if isinstance(posterior, ExactDropoutPosterior):  # some of the masks that it is the mean over
+        exact = posterior.method
+        masks = MCDropout(n_samples, last_layer=exact.last_layer, restore_prior=exact.restore_prior, seed=seed)
+        posterior = masks.posterior(posterior.networks)
+    joint = joint_of(posterior, x)  # an error where its members are not the same function at all inputs
+    if isinstance(posterior, InfiniteWidthPosterior | LaplacePosterior):
+        outputs = joint.sample(n_samples, generator=torch.Generator(joint.mean.device).manual_seed(seed))
     else:
-        joint_of(posterior, x)  # an error where its members are not the same function at all inputs
-        try:
-            outputs = predict(posterior, x, family=family, keep_samples=True).samples
-        except ValueError as error:
-            raise ValueError(
-                f"batch must be 'top' for classes with a {type(posterior).__name__}, which has no samples of all "
-                "outputs together; or use InfiniteWidth, MCDropout, Ensemble or SWAG"
-            ) from error
+        outputs = predict(posterior, x, family=family, keep_samples=True).samples
     outputs = outputs.double().cpu()
     if family is Bernoulli:
         yes = outputs.sigmoid().movedim(-1, 0)

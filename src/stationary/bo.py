@@ -14,6 +14,7 @@ from stationary._checks import is_count
 from stationary._extras import extra
 from stationary.inference.base import Posterior, joint_of
 from stationary.inference.predict import family_of
+from stationary.ood import TableModel
 from stationary.predictive import Gaussian, Joint
 
 with extra("bo"):
@@ -39,19 +40,22 @@ class SurrogateModel(Model, FantasizeMixin):
 
     Args:
         posterior: a regression posterior with a joint distribution: of ``InfiniteWidth``, ``ExactDropout``,
-            ``Laplace``, ``MCDropout``, ``Ensemble`` or ``SWAG``, or one of these after ``calibrate``.
+            ``Laplace``, ``MCDropout``, ``Ensemble`` or ``SWAG``, or one of these after ``calibrate``. Or a fitted
+            ``StationaryRegressor``; the model then has the units of its table.
         num_outputs: number of targets.
         noise: variance of the noise that is added to the posterior's own; a number, or a tensor (m,).
     """
 
     likelihood: None = None  # fantasize asks for it; the noise is that of the posterior
-    base: Posterior
+    base: Any
     noise: float | Tensor
     outputs: list[int]  # those of the posterior's outputs that it is the model of
     n_columns: int
     seen: tuple[Tensor, Tensor, Tensor] | None  # inputs, targets and noise variances to condition on
 
-    def __init__(self, posterior: Posterior, *, num_outputs: int = 1, noise: float | Tensor = 0.0) -> None:
+    def __init__(
+        self, posterior: Posterior | TableModel, *, num_outputs: int = 1, noise: float | Tensor = 0.0
+    ) -> None:
         super().__init__()
         if getattr(posterior, "family", Gaussian) is not Gaussian:
             raise ValueError(
