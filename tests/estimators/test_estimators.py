@@ -373,7 +373,9 @@ def test_the_ways_to_ask_a_regressor_agree():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"noise": "input"}, {"method": st.ExactDropout(), "max_iter": 20}], ids=["width", "noise", "finite"]
+    "settings",
+    [{}, {"noise": "input"}, {"method": st.ExactDropout(), "max_iter": 20}],
+    ids=["width", "noise", "finite"],
 )
 @pytest.mark.filterwarnings("ignore:.*max_iter")
 def test_the_joint_of_a_regressor_is_in_the_units_of_its_table(settings):
