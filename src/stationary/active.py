@@ -9,7 +9,9 @@ joint covariance K of the outputs at the inputs, the noise n, and S for what is 
     "entropy"   H(y_i | y_S) = log(2 pi e (K_ii|S + n_i)) / 2.
 
 For classes it is BatchBALD (Kirsch et al., 2019): I(y_S; f) = H(y_S) - sum_i E[H(y_i | f)], with the mean over samples
-of the outputs f at all inputs together, and H(y_S) over all combinations of classes, or over some that are drawn.
+of the outputs f at all inputs together, and H(y_S) over all combinations of classes, or over some that are drawn. The
+samples are a posterior's members, masks for ``ExactDropout``, and draws from the joint for ``InfiniteWidth`` and
+``Laplace``; what the outputs of the latter say about each other is left out.
 """
 
 import math

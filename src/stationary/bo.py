@@ -28,7 +28,7 @@ with extra("bo"):
     from linear_operator import to_linear_operator
 
 
-def with_priors(kernel: Kernel) -> ScaleKernel:
+def with_priors(kernel: Kernel) -> Kernel:
     """A network's kernel times a scale, for a fit: the prior of its weight_std and bias_std is that they are near 1.
 
     It is log-normal with the parameters 0 and 1; without it a fit may run away. The length-scale of the activation

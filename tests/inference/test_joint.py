@@ -173,7 +173,7 @@ def test_classes_share_one_covariance():
 
 
 def test_around_the_networks_own_answers_it_is_the_prior_far_away():
-    """There nothing was learnt: the covariance is s^2 kappa of the places, with the variance of the network's outputs."""
+    """Nothing was learnt there: the covariance is s^2 kappa, and s^2 has the variance of the network's outputs too."""
     y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
     model = st.MLP(3, 3, hidden=(8, 16)).double()
     method = st.InfiniteWidth(lengthscale=1.0, variance=4.0, temperature=0.5, prior_mean="network")
