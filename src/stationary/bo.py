@@ -14,7 +14,6 @@ from torch import Tensor
 from stationary._checks import is_count
 from stationary._extras import extra
 from stationary.inference.base import Posterior, joint_of
-from stationary.inference.predict import family_of
 from stationary.ood import TableModel
 from stationary.predictive import Gaussian, Joint
 
@@ -89,9 +88,10 @@ class SurrogateModel(Model, FantasizeMixin):
 
     def __init__(self, posterior: Posterior | TableModel, *, num_outputs: int = 1, noise: float | Tensor = 0.0) -> None:
         super().__init__()
-        if getattr(posterior, "family", Gaussian) is not Gaussian:
+        kind: type[Any] = getattr(posterior, "family", Gaussian)
+        if kind is not Gaussian:
             raise ValueError(
-                f"posterior must be of a regression, got one of {family_of(posterior).__name__}; its targets must be "
+                f"posterior must be of a regression, got one of {kind.__name__}; its targets must be "
                 "floating-point numbers"
             )
         if not is_count(num_outputs):
