@@ -42,6 +42,7 @@ def test_no_network_is_better_than_one_length_scale(found):
         (["matern network 3"], "one length-scale", -1, ["hartmann6"], None),
         (DEPTHS, "matern gp", 0, None, None),
         ((*DEPTHS, "one length-scale"), "matern gp", 1, ["ackley20"], None),
+        (["sine-cosine", "one length-scale"], "matern gp", 1, ["hartmann6"], None),
         (["one length-scale"], "matern gp", 1, None, None),
         ([name for name in SURROGATES if name not in MATERN], "matern gp", (0, -1), None, None),
         ((*OURS, "one length-scale"), "rbf gp", 1, None, None),
