@@ -1,13 +1,16 @@
 """Bayesian optimisation with BoTorch: network kernels in its own models, and posteriors of networks as its models."""
 
+import math
+
 import pytest
 import torch
-from botorch.acquisition import LogExpectedImprovement, qKnowledgeGradient
+from botorch.acquisition import LogExpectedImprovement, qExpectedImprovement, qKnowledgeGradient
 from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.optim import optimize_acqf
+from botorch.optim.utils import sample_all_priors
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ZeroMean
@@ -15,7 +18,7 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import nn
 
 import stationary as st
-from stationary.bo import SurrogateModel
+from stationary.bo import SurrogateModel, centred, with_priors
 from stationary.gp import kernel_of
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -118,6 +121,35 @@ def test_several_outputs(make):
     torch.testing.assert_close(first.variance, second.variance, rtol=1e-6, atol=1e-8)
 
 
+@each_kernel
+def test_priors_are_those_of_a_fit(make):
+    """BoTorch draws hyperparameters from their priors where a fit fails, and begins again."""
+    kernel = with_priors(make())
+    model = SingleTaskGP(X, Y[:, :1], covar_module=kernel, input_transform=centred(3))
+    likelihood = ExactMarginalLogLikelihood(model.likelihood, model)
+    own = kernel.base_kernel
+    own.weight_std, own.bias_std = torch.full_like(own.weight_std, 2.0), torch.full_like(own.bias_std, 0.5)
+    log_normal = -0.5 * math.log(2) ** 2 - 0.5 * math.log(2 * math.pi)  # less log 2 for 2, and log 0.5 for 0.5
+    found = {name: prior.log_prob(closure(module)).sum() for name, module, prior, closure, _ in own.named_priors()}
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(
+        {"weight_std_prior": log_normal - math.log(2), "bias_std_prior": log_normal + math.log(2)}
+    )
+    sample_all_priors(model)
+    assert own.weight_std.item() != 2.0
+    fit_gpytorch_mll(likelihood, optimizer_kwargs={"options": {"maxiter": 5}})
+    assert not own.has_lengthscale or own.lengthscale.item() == pytest.approx(1.0)
+    assert model.posterior(POINTS).variance.gt(0).all()
+
+
+def test_inputs_are_centred():
+    cube = torch.rand(4000, 7, generator=GENERATOR, dtype=torch.float64)
+    for square in (1.0, 7.0):
+        inputs = centred(7, square)(cube)
+        norms = inputs.square().sum(-1)
+        assert norms.mean().item() == pytest.approx(square, abs=5 * norms.std().item() / 4000**0.5)
+        torch.testing.assert_close(centred(7, square)(1 - cube), -inputs)
+
+
 # Posteriors of networks
 
 
@@ -213,6 +245,18 @@ def test_new_observations_are_those_of_an_update():
     )
 
 
+def test_a_pending_point_is_worth_nothing_again():
+    model = SurrogateModel(infinite(), num_outputs=2).subset_output([0])
+    options = {"best_f": Y[:, 0].median(), "sampler": SobolQMCNormalSampler(torch.Size([1024]), seed=0)}
+    pending, others = POINTS[0, :1], POINTS[1:, :1]
+    alone, both = qExpectedImprovement(model, **options), qExpectedImprovement(model, **options)
+    both.set_X_pending(pending)
+    assert both(pending).item() == pytest.approx(alone(pending).item(), rel=0.02)
+    together = torch.cat([others, pending.expand(3, 1, 3)], 1)
+    torch.testing.assert_close(both(others), alone(together), rtol=1e-10, atol=0)
+    assert both(others).max() > 1.3 * alone(pending)
+
+
 def test_fantasies_of_a_network():
     model = SurrogateModel(infinite(), num_outputs=2)
     sampler = SobolQMCNormalSampler(torch.Size([5]), seed=0)
@@ -233,6 +277,7 @@ NETWORKS = {
     "exact dropout": st.ExactDropout(),
     "mc dropout": st.MCDropout(8),
     "ensemble": st.Ensemble(3),
+    "swag": st.SWAG(4, start=0.5),
     "laplace": st.Laplace(),
 }
 
@@ -252,6 +297,38 @@ def test_every_method_behind_a_trunk(method):
     candidates, value = optimize_acqf(acquisition, BOUNDS, q=2, num_restarts=2, raw_samples=8)
     assert candidates.shape == (2, 3) and value.isfinite()
     assert weights == [p.grad for network in posterior.networks for p in network.parameters()]
+
+
+@pytest.mark.parametrize(
+    "method", [NETWORKS["infinite width"], NETWORKS["ensemble"]], ids=["infinite width", "ensemble"]
+)
+def test_a_calibrated_posterior(method):
+    base = st.fit(
+        method, lambda: st.MLP(3, 1, hidden=(8, 16)).double(), (X, Y[:, :1]), st.Training(epochs=5, loss="mse")
+    )
+    posterior = st.calibrate(base, (POINTS.reshape(-1, 3), torch.ones(8, 1, dtype=torch.float64)), family=st.Gaussian)
+    pred = st.predict(posterior, POINTS.reshape(-1, 3), family=st.Gaussian)
+    found = SurrogateModel(posterior).posterior(POINTS, observation_noise=True)
+    torch.testing.assert_close(found.mean.reshape(-1, 1), pred.mean, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(found.variance.reshape(-1, 1), pred.variance(), rtol=1e-6, atol=1e-10)
+    plain = st.predict(base, POINTS.reshape(-1, 3), family=st.Gaussian).variance()
+    assert (pred.variance() > 1.5 * plain).all(), "these targets are farther out than the network thinks"
+
+
+def test_a_regressor_has_the_units_of_its_table():
+    x, y = 100 + 30 * X, 1000 * Y
+    regressor = st.StationaryRegressor(random_state=0).fit(x.numpy(), y.numpy())
+    model, points = SurrogateModel(regressor, num_outputs=2), 100 + 30 * POINTS
+    mean, std = regressor.predict(points.reshape(-1, 3).numpy(), return_std=True)
+    found = model.posterior(points, observation_noise=True)
+    torch.testing.assert_close(found.mean.reshape(-1, 2), torch.as_tensor(mean))
+    torch.testing.assert_close(found.variance.reshape(-1, 2).sqrt(), torch.as_tensor(std), rtol=1e-4, atol=0)
+    sampler = SobolQMCNormalSampler(torch.Size([16]), seed=0)
+    acquisition = qLogExpectedImprovement(model.subset_output([0]), y[:, 0].max(), sampler=sampler)
+    assert torch.autograd.gradcheck(acquisition, points[:1].clone().requires_grad_(), eps=1e-4, atol=1e-4, rtol=1e-3)
+    classifier = st.StationaryClassifier(random_state=0).fit(X.numpy(), (X[:, 0] > 0.5).numpy())
+    with pytest.raises(ValueError, match="posterior must be of a regression, got one of Categorical"):
+        SurrogateModel(classifier)
 
 
 def test_acquisition_functions_of_botorch():

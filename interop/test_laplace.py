@@ -79,3 +79,14 @@ def test_it_says_what_is_missing():
         st.fit(
             st.Laplace(), lambda: st.MLP(3, 2), (X, X[:, 0].gt(0).long()), st.Training(), sample_weight=torch.rand(5)
         )
+
+
+def test_laplace_chooses_rows_together(classes):
+    """The outputs are drawn at all rows together, so that a row and its copy are not asked for both."""
+    x, y = classes
+    build = lambda: st.MLP(3, 4, hidden=(16, 20), activation="matern32")
+    posterior = st.fit(st.Laplace(), build, (x, y), st.Training(epochs=30, learning_rate=1e-2))
+    pool = 2 * torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).repeat(2, 1)
+    top, joint = (st.acquire(posterior, pool, 2, batch=batch) for batch in ("top", "joint"))
+    assert (top[1] - top[0]).item() == 20 and joint[0] == top[0] and joint[1] % 20 != top[0]
+    assert torch.equal(joint, st.acquire(posterior, pool, 2)) and len(set(st.acquire(posterior, pool, 9).tolist())) == 9

@@ -240,8 +240,10 @@ def test_a_network_with_a_method():
     network = st.MLP(2, 3, hidden=(8, 16)).double()
     assert len(st.acquire(network, POOL, 3, method=st.MCDropout(10))) == 3
     assert len(st.acquire(network, POOL, 3, batch="top")) == 3
-    with pytest.raises(ValueError, match="batch must be 'top' for classes with a ExactDropoutPosterior"):
-        st.acquire(network, POOL, 3)
+    rows = st.acquire(network, POOL, 3)  # exact dropout, whose joint choice is that of so many of its masks
+    assert torch.equal(rows, st.acquire(network, POOL, 3, method=st.MCDropout(256)))
+    few = st.acquire(network, POOL, 3, n_samples=4, seed=1)
+    assert torch.equal(few, st.acquire(network, POOL, 3, method=st.MCDropout(4, seed=1))) and not torch.equal(few, rows)
     with pytest.raises(ValueError, match="Point has no joint distribution"):
         st.acquire(network, POOL, 3, method=st.Point())
 

@@ -27,6 +27,7 @@ LINKS = {
     "matplotlib.axes.Axes": "https://matplotlib.org/stable/api/_as_gen/matplotlib.axes.Axes.html",
     "matplotlib.figure.Figure": "https://matplotlib.org/stable/api/_as_gen/matplotlib.figure.Figure.html",
     "gpytorch.kernels.Kernel": "https://docs.gpytorch.ai/en/stable/kernels.html",
+    "botorch.models.transforms.input.AffineInputTransform": "https://botorch.readthedocs.io/en/stable/models.html",
     "sklearn.preprocessing.StandardScaler": (
         "https://scikit-learn.org/stable/modules/generated/sklearn.preprocessing.StandardScaler.html"
     ),

@@ -9,7 +9,9 @@ joint covariance K of the outputs at the inputs, the noise n, and S for what is 
     "entropy"   H(y_i | y_S) = log(2 pi e (K_ii|S + n_i)) / 2.
 
 For classes it is BatchBALD (Kirsch et al., 2019): I(y_S; f) = H(y_S) - sum_i E[H(y_i | f)], with the mean over samples
-of the outputs f at all inputs together, and H(y_S) over all combinations of classes, or over some that are drawn.
+of the outputs f at all inputs together, and H(y_S) over all combinations of classes, or over some that are drawn. The
+samples are a posterior's members, masks for ``ExactDropout``, and draws from the joint for ``InfiniteWidth`` and
+``Laplace``; what the outputs of the latter say about each other is left out.
 """
 
 import math
@@ -22,9 +24,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler
 
 from stationary._checks import is_count
-from stationary.inference import Method, Posterior, predict
+from stationary.inference import MCDropout, Method, Posterior, predict
 from stationary.inference.base import joint_of
+from stationary.inference.exact_dropout import ExactDropoutPosterior
 from stationary.inference.infinite_width import InfiniteWidthPosterior
+from stationary.inference.laplace import LaplacePosterior
 from stationary.inference.predict import as_posterior, family_of
 from stationary.nn.inputs import is_array, prepared
 from stationary.nn.running import Batches, Inputs, batches
@@ -203,19 +207,15 @@ def _best(worth: Tensor, free: Tensor) -> int:
 
 def _probabilities(posterior: Any, x: Any, family: type[Any], n_samples: int, seed: int) -> Tensor:
     """(l, s, n, c) probabilities of the c values of each of l labels, in each of s samples of the outputs."""
-    if isinstance(posterior, InfiniteWidthPosterior):
-        joint = posterior.joint(x)
-        generator = torch.Generator(joint.mean.device).manual_seed(seed)
-        outputs = joint.sample(n_samples, generator=generator)
+    if isinstance(posterior, ExactDropoutPosterior):  # some of the masks that it is the mean over
+        exact = posterior.method
+        masks = MCDropout(n_samples, last_layer=exact.last_layer, restore_prior=exact.restore_prior, seed=seed)
+        posterior = masks.posterior(posterior.networks)
+    joint = joint_of(posterior, x)  # an error where its members are not the same function at all inputs
+    if isinstance(posterior, InfiniteWidthPosterior | LaplacePosterior):
+        outputs = joint.sample(n_samples, generator=torch.Generator(joint.mean.device).manual_seed(seed))
     else:
-        joint_of(posterior, x)  # an error where its members are not the same function at all inputs
-        try:
-            outputs = predict(posterior, x, family=family, keep_samples=True).samples
-        except ValueError as error:
-            raise ValueError(
-                f"batch must be 'top' for classes with a {type(posterior).__name__}, which has no samples of all "
-                "outputs together; or use InfiniteWidth, MCDropout, Ensemble or SWAG"
-            ) from error
+        outputs = predict(posterior, x, family=family, keep_samples=True).samples
     outputs = outputs.double().cpu()
     if family is Bernoulli:
         yes = outputs.sigmoid().movedim(-1, 0)

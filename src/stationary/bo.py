@@ -1,10 +1,11 @@
-"""Bayesian optimisation with BoTorch: a posterior of networks as its surrogate model.
+"""Bayesian optimisation with BoTorch: posteriors of networks as its models, and kernels of networks in its own ones.
 
-The kernels of ``stationary.gp`` need nothing of this: they are kernels of GPyTorch, and go into ``SingleTaskGP`` as
-they are.
+The kernels of ``stationary.gp`` are kernels of GPyTorch, and go into ``SingleTaskGP`` as they are; for a fit of their
+hyperparameters ``with_priors`` and ``centred`` have what was measured.
 """
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -13,14 +14,47 @@ from torch import Tensor
 from stationary._checks import is_count
 from stationary._extras import extra
 from stationary.inference.base import Posterior, joint_of
-from stationary.inference.predict import family_of
+from stationary.ood import TableModel
 from stationary.predictive import Gaussian, Joint
 
 with extra("bo"):
     from botorch.models.model import FantasizeMixin, Model
+    from botorch.models.transforms.input import AffineInputTransform
     from botorch.posteriors import GPyTorchPosterior
     from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+    from gpytorch.kernels import Kernel, ScaleKernel
+    from gpytorch.priors import LogNormalPrior
     from linear_operator import to_linear_operator
+
+
+def with_priors(kernel: Kernel) -> Kernel:
+    """A network's kernel times a scale, for a fit: the prior of its weight_std and bias_std is that they are near 1.
+
+    It is log-normal with the parameters 0 and 1; without it a fit may run away. The length-scale of the activation
+    stays, since only weights and biases in units of it matter.
+
+    Examples:
+        >>> kernel = with_priors(st.gp.kernel_of(st.Matern(2.5), normalize=True))
+        >>> model = SingleTaskGP(X, Y, covar_module=kernel, input_transform=centred(X.shape[-1]))
+    """
+    for name in ("weight_std", "bias_std"):
+        kernel.register_prior(f"{name}_prior", LogNormalPrior(0.0, 1.0), name)
+    if kernel.has_lengthscale:
+        kernel.raw_lengthscale.requires_grad_(False)
+    return ScaleKernel(kernel)
+
+
+def centred(dims: int, square: float = 1.0) -> AffineInputTransform:
+    """From the unit cube to inputs around 0, where kernels of networks have their centre.
+
+    Args:
+        dims: number of inputs.
+        square: mean over the cube of the sum of squares of the new inputs. At 1 a weight of standard deviation 1 means
+            the same in any number of dimensions.
+    """
+    middle = torch.full((dims,), 0.5, dtype=torch.float64)
+    scale = torch.full_like(middle, math.sqrt(dims / (12 * square)))  # 1 / 12 is the variance of each input
+    return AffineInputTransform(dims, coefficient=scale, offset=middle)
 
 
 class SurrogateModel(Model, FantasizeMixin):
@@ -39,23 +73,25 @@ class SurrogateModel(Model, FantasizeMixin):
 
     Args:
         posterior: a regression posterior with a joint distribution: of ``InfiniteWidth``, ``ExactDropout``,
-            ``Laplace``, ``MCDropout``, ``Ensemble`` or ``SWAG``, or one of these after ``calibrate``.
+            ``Laplace``, ``MCDropout``, ``Ensemble`` or ``SWAG``, or one of these after ``calibrate``. Or a fitted
+            ``StationaryRegressor``; the model then has the units of its table.
         num_outputs: number of targets.
         noise: variance of the noise that is added to the posterior's own; a number, or a tensor (m,).
     """
 
     likelihood: None = None  # fantasize asks for it; the noise is that of the posterior
-    base: Posterior
+    base: Any
     noise: float | Tensor
     outputs: list[int]  # those of the posterior's outputs that it is the model of
     n_columns: int
     seen: tuple[Tensor, Tensor, Tensor] | None  # inputs, targets and noise variances to condition on
 
-    def __init__(self, posterior: Posterior, *, num_outputs: int = 1, noise: float | Tensor = 0.0) -> None:
+    def __init__(self, posterior: Posterior | TableModel, *, num_outputs: int = 1, noise: float | Tensor = 0.0) -> None:
         super().__init__()
-        if getattr(posterior, "family", Gaussian) is not Gaussian:
+        kind: type[Any] = getattr(posterior, "family", Gaussian)
+        if kind is not Gaussian:
             raise ValueError(
-                f"posterior must be of a regression, got one of {family_of(posterior).__name__}; its targets must be "
+                f"posterior must be of a regression, got one of {kind.__name__}; its targets must be "
                 "floating-point numbers"
             )
         if not is_count(num_outputs):

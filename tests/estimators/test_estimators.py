@@ -372,6 +372,29 @@ def test_the_ways_to_ask_a_regressor_agree():
     assert np.isfinite(metrics.nlpd(pred, torch.as_tensor(y)))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"noise": "input"}, {"method": st.ExactDropout(), "max_iter": 20}],
+    ids=["width", "noise", "finite"],
+)
+@pytest.mark.filterwarnings("ignore:.*max_iter")
+def test_the_joint_of_a_regressor_is_in_the_units_of_its_table(settings):
+    x, noise = np.random.default_rng(0).normal(size=(2, 60, 2))
+    y, x = np.stack([x[:, 0] + x[:, 1], 1000 * np.sin(x[:, 0])], 1) + [0.3, 300] * noise, 100 + 30 * x
+    model = StationaryRegressor(random_state=0, **settings).fit(x, y)
+    new = torch.tensor(x[:6] + 5).requires_grad_()
+    joint, pred = model.joint(new), model.predictive(new.detach().numpy())
+    torch.testing.assert_close(joint.mean, pred.mean)
+    torch.testing.assert_close(joint.variance(), pred.epistemic_variance)
+    torch.testing.assert_close(joint.noise.expand_as(pred.mean), pred.aleatoric_variance)
+    torch.testing.assert_close(model.joint(x[:6] + 5, group_size=3).covariance[1], joint.covariance[:, 3:, 3:])
+    (slope,) = torch.autograd.grad(joint.covariance[1, 0, 1], new)
+    step = torch.zeros_like(new)
+    step[0, 0] = 1e-3
+    ends = (model.joint((new + sign * step).detach()).covariance[1, 0, 1] for sign in (1, -1))
+    assert float(slope[0, 0]) == pytest.approx(float(next(ends) - next(ends)) / 2e-3, rel=1e-4)
+
+
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_far_from_the_data_the_classifier_does_not_know(seed):
     X, y = make_blobs(300, 4, centers=5, cluster_std=2.0, random_state=seed)

@@ -172,6 +172,25 @@ def test_classes_share_one_covariance():
     assert joint.sample(5).shape == (5, 12, 3)
 
 
+def test_around_the_networks_own_answers_it_is_the_prior_far_away():
+    """Nothing was learnt there: the covariance is s^2 kappa, and s^2 has the variance of the network's outputs too."""
+    y = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
+    model = st.MLP(3, 3, hidden=(8, 16)).double()
+    method = st.InfiniteWidth(lengthscale=1.0, variance=4.0, temperature=0.5, prior_mean="network")
+    posterior = method.posterior(model, (X, y))
+    joint, (mean, variance) = posterior.joint(NEW), posterior.moments(NEW)
+    torch.testing.assert_close(joint.mean, mean)
+    torch.testing.assert_close(joint.variance(), variance)
+    assert posterior.numbers.variance > 4.0
+    far = 30 * torch.cat([NEW, NEW + 0.1 * NEW.flip(0)])
+    with torch.no_grad():
+        places = posterior.geometry(posterior._features(far))
+    kappa = gpytorch.kernels.MaternKernel(2.5).double()
+    kappa.lengthscale = torch.tensor(1.0, dtype=torch.float64)
+    expected = posterior.numbers.variance * kappa(places).to_dense().detach()
+    torch.testing.assert_close(posterior.joint(far).covariance[0], expected, rtol=1e-6, atol=1e-6)
+
+
 def test_exact_dropout_against_every_mask():
     head, x = small_head(4), NEW
     with torch.no_grad():

@@ -12,14 +12,15 @@ from stationary.calibration import conformal
 from stationary.estimators._decisions import Deciding
 from stationary.estimators._network import ROWS, Array
 from stationary.inference import InfiniteWidth, Laplace, Method, Posterior, predict
+from stationary.inference.base import joint_of
 from stationary.nn import MeanAndNoise
 from stationary.nn.running import Inputs
-from stationary.predictive import Gaussian
+from stationary.predictive import Gaussian, Joint
 
 with extra("sklearn"):
     from sklearn.base import RegressorMixin
     from sklearn.preprocessing import StandardScaler
-    from sklearn.utils.validation import validate_data
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
@@ -59,6 +60,16 @@ class PosteriorInUnits:
             scale.square() * pred.epistemic_variance,
             own if self.noise is None else self.noise.to(pred.mean).expand_as(pred.mean),
             prior_restored=pred.prior_restored,
+        )
+
+    def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
+        """The joint distribution at all rows of x, or of each group of them."""
+        joint = joint_of(self.base, x, group_size=group_size)
+        shift, scale = self.shift.to(joint.mean), self.scale.to(joint.mean)
+        return Joint(
+            shift + scale * joint.mean,
+            scale.square()[:, None, None] * joint.covariance,
+            scale.square() * joint.noise if self.noise is None else self.noise.to(joint.mean).expand_as(joint.mean),
         )
 
 
@@ -158,6 +169,20 @@ class StationaryRegressor(RegressorMixin, Deciding):
         """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
         x = self.inputs(X)
         return predict(self._in_units(), x, family=Gaussian, batch_size=ROWS).to("cpu")
+
+    def joint(self, X: Any, *, group_size: int | None = None) -> Joint:
+        """The joint distribution of the targets at the rows of X, in the units of y.
+
+        Args:
+            X: (n, d) rows of the table; for a tensor it is differentiable in X.
+            group_size: number of consecutive rows in a group, each with a joint distribution of its own; None takes
+                all rows together.
+        """
+        if not isinstance(X, Tensor):
+            return self._in_units().joint(self.inputs(X), group_size=group_size)
+        check_is_fitted(self)
+        mean, scale = (torch.as_tensor(part).to(X) for part in (self.scaler_.mean_, self.scaler_.scale_))
+        return self._in_units().joint((X - mean) / scale, group_size=group_size)
 
     def _in_units(self) -> PosteriorInUnits:
         parts = (self.target_scaler_.mean_, self.target_scaler_.scale_, self.noise_variance_)

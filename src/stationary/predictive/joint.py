@@ -77,8 +77,9 @@ class Joint:
         *batch, n, m = self.mean.shape
         where: dict[str, Any] = {"generator": generator, "dtype": self.mean.dtype, "device": self.mean.device}
         root = square_root(self.covariance.reshape(-1, n, n)).view(self.covariance.shape)
-        drawn = (root @ torch.randn((n_samples, *batch, m, n, 1), **where))[..., 0].mT
-        outputs = self.mean + drawn
+        normal = torch.randn((n_samples, *batch, m, n), **where)
+        drawn = (root @ normal.movedim(0, -1)).movedim(-1, 0)  # all samples in one product of matrices
+        outputs = self.mean + drawn.mT
         return outputs + self.noise.sqrt() * torch.randn(outputs.shape, **where) if noise else outputs
 
     def given(self, y: Tensor) -> "Joint":

@@ -10,7 +10,6 @@ from stationary.lab.data import grey_images, uci_regression
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.active import config, learners, problems, report, run
 from stationary.lab.experiments.active.config import CLASSES_ONLY, SECONDS, WAYS, Config
-from stationary.lab.report.content import Measured
 from stationary.lab.report.render import render_csv
 from stationary.lab.runs.execute import Task, run_missing
 from stationary.lab.runs.store import RunStore
@@ -221,17 +220,32 @@ def test_differences_to_random_are_paired_by_seed():
 
 
 @pytest.mark.parametrize(
-    ("mean", "std", "name", "word"),
+    ("pairs", "name", "word"),
     [
-        (0.1, 0.01, "accuracy", "better"),
-        (0.1, 0.01, "NLPD", "worse"),
-        (-0.1, 0.01, "RMSE", "better"),
-        (0.1, 0.06, "accuracy", "as good"),
-        (0.1, None, "accuracy", "undecided"),
+        ([0.1, 0.11, 0.09], "accuracy", "better"),
+        ([0.1, 0.11, 0.09], "NLPD", "worse"),
+        ([-0.1, -0.11, -0.09], "RMSE", "better"),
+        ([0.1, 0.2, 0.0], "accuracy", "undecided"),
+        ([2.6 + 10**0.5, 2.6 - 10**0.5, 2.6, 2.6, 2.6], "accuracy", "undecided"),  # 2.6 standard errors; t has 2.78
+        ([2.9 + 10**0.5, 2.9 - 10**0.5, 2.9, 2.9, 2.9], "accuracy", "better"),
+        ([0.1], "accuracy", "undecided"),
     ],
 )
-def test_two_standard_errors_decide(mean, std, name, word):
-    assert report.judged(Measured(mean, std), name) == word
+def test_students_t_decides(pairs, name, word):
+    assert report.judged(np.array(pairs), name) == word
+
+
+def test_picture_has_a_panel_for_each_learner_and_data_set():
+    found = report.by_dataset([*curves("infinite width random", (0, 1), [[0.1, 0.2, 0.3], [0.3, 0.4, 0.5]])])
+    found["diabetes"] = found["digits"]
+    axes = report.figure(found, 1).axes
+    titles = [ax.get_title() for ax in axes[:4]]
+    assert titles == ["infinite width", "infinite width, new fits", "dropout", "ensemble"] and len(axes) == 8
+    assert [axes[k].get_ylabel() for k in (0, 4)] == ["digits: NLPD", "diabetes: NLPD"]
+    (line,) = axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), [0.8, 0.7, 0.6])
+    low, high = axes[0].get_ylim()
+    assert low < 0.5 and high > 0.9, "with its standard error of 0.1 it is all inside"
 
 
 def test_report_has_the_mean_and_its_standard_error():

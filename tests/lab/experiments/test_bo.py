@@ -161,6 +161,10 @@ def test_kernels_are_those_that_the_names_say():
     rbf.lengthscale = 1 / waves.base_kernel.weight_std.item()
     scaled = waves(X).to_dense() / waves.outputscale
     torch.testing.assert_close(scaled, rbf(X).to_dense(), rtol=1e-6, atol=1e-7)  # GPyTorch rounds it to float32
+    places = torch.tensor([[0.0] * 20, [math.sqrt(3 / 20)] * 20], dtype=torch.float64)  # the centre, and a corner
+    for depth, share in ((1, 0.757), (3, 1.0)):
+        centre, corner = KERNELS[f"matern network {depth}"](20).double()(places, diag=True).tolist()
+        assert corner / centre == pytest.approx(share, abs=1e-3)
 
 
 @needs_botorch
@@ -213,12 +217,16 @@ def test_a_run_that_was_stopped_continues(method, tmp_path, monkeypatch):
 
 
 def results(functions=("branin",)):
-    for function in functions:
-        for method, regret in RESULTS.items():
+    return as_results(dict.fromkeys(functions, RESULTS))
+
+
+def as_results(found):
+    for function, methods in found.items():
+        for method, regret in methods.items():
             for seed in range(3):
                 arrays = {"regret": regret[seed : seed + 1], "failed fits": np.zeros(1)}
                 arrays |= {"seconds fit": np.ones(1), "seconds search": np.ones(1)}
-                yield config.Config(function, method, (seed,), steps=2), arrays
+                yield config.Config(function, method, (seed,), steps=regret.shape[1] - 1), arrays
 
 
 def test_report_ranks_and_differences():
@@ -241,7 +249,7 @@ def test_report_says_who_is_better():
     assert "better than ReLU network (I-BNN), depth 3: GP, Matérn-5/2, ARD; ours: Matérn-5/2 network, depth 3" in of_all
     assert text.startswith("Hartmann, 6 dimensions, 3 seeds: the best mean rank is that of ours: Matérn-5/2 network")
     assert "ARD: ours: Matérn-5/2 network, depth 3. Worse: random search." in text
-    ranks, differences, pooled, regrets = section.tables
+    ranks, differences, pooled, _, regrets = section.tables
     assert ranks.rows[0] == (config.SURROGATES["matern network 3"], 1, 1, 1)
     own = next(row for row in differences.rows if row[0] == config.SURROGATES["matern gp"])
     assert own[1:] == (None, None)
@@ -250,6 +258,26 @@ def test_report_says_who_is_better():
     assert pooled.rows[0][2] is None, "nobody ran the other process"
     assert regrets.rows[0][1].mean == pytest.approx(np.mean([0.1, 0.2, 0.32])) and regrets.rows[0][-1] == 1.0
     assert {record["n"] for record in section.records} == {3}
+
+
+def test_report_compares_ranges_of_steps():
+    """Shares 1, 1/2 and 1/4 for one surrogate, and 1, 1, 1 - 1/8 for the other."""
+    one, other = np.array([[4.0, 4, 2, 1]] * 3), np.array([[4.0, 4, 4, 3.5]] * 3)
+    other[0, 2] = 3.9
+    methods = {"matern network 3": one, "matern gp": other}
+    np.testing.assert_allclose(report.left(one, (2, 3)), 0.375)
+    first = report.paired(methods, "matern network 3", steps=(1, 1))
+    later = report.paired(methods, "matern network 3", steps=(2, 3))
+    np.testing.assert_allclose(first, 0)
+    np.testing.assert_allclose(later, [0.375 - (0.975 + 0.875) / 2, *[0.375 - 1.875 / 2] * 2])
+    assert (report.compared(first), report.compared(later)) == (0, 1)
+    assert report.paired(methods, "matern network 3", steps=(2, 4)).size == 0, "there is no fourth step"
+    longer = {name: np.pad(curves, ((0, 0), (0, 17)), mode="edge") for name, curves in methods.items()}
+    table = list(report.tables(list(as_results({"branin": methods, "ackley20": longer}))))[3]
+    name, first, second, *others = table.rows[4]
+    assert name == f"{config.SURROGATES['matern network 3']}, minus {config.SURROGATES['matern gp']}"
+    assert first.endswith(" *") and second == "−0.625 ± 0.000 *" and others == [None, None]
+    assert table.rows[0][1:] == (None,) * 4, "nobody ran depth 1"
 
 
 def test_report_takes_the_seeds_that_all_have():

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from stationary._extras import extra
 from stationary._files import write_atomically
@@ -25,7 +25,7 @@ def panels(
     width: float,
     height: float,
     width_ratios: Sequence[float] | None = None,
-    sharey: bool = False,
+    sharey: bool | Literal["row"] = False,
 ) -> tuple[Figure, Any]:
     """Make a figure and its axes, whose frames have no upper and right line.
 
@@ -35,7 +35,7 @@ def panels(
         width: width of the figure in inches.
         height: height of the figure in inches.
         width_ratios: relative widths of the columns; None makes them equal.
-        sharey: whether all axes have the same y axis.
+        sharey: whether all axes have the same y axis, or those of a row.
 
     Returns:
         The figure, and its axes as ``Figure.subplots`` returns them.

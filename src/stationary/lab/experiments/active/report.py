@@ -8,15 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from stationary.lab.experiments.active.config import SECONDS, TITLE, WAYS, Config
+from stationary.lab.experiments.paired import decided
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
 BETTER = {"accuracy": 1, "RMSE": -1, "NLPD": -1}  # 1: higher is better
-STYLES = {"random": "0.55", "entropy": plots.COLORS[2], "variance": plots.COLORS[3]}  # colours of the ways to ask
-STYLES |= {"bald": plots.COLORS[0], "bald top": plots.COLORS[5]}
-STYLES |= {"random new fits": "0.1", "bald new fits": plots.COLORS[4]}
-CLEAR = 2.0  # standard errors from which on a difference counts
+STYLES = {  # label and colour of what is drawn, by score and batch
+    (None, "joint"): ("random rows", "0.5"),
+    ("bald", "joint"): ("bald, chosen together", plots.COLORS[0]),
+    ("bald", "top"): ("bald, one by one", plots.COLORS[4]),
+}
 
 
 class Ways(NamedTuple):
@@ -84,13 +86,14 @@ def compared(ways: Ways) -> list[str]:
     return [method for method in ways.curves if method != random_of(method) in ways.curves]
 
 
-def judged(gain: Measured, name: str) -> str:
-    """Judge a difference: "better", "worse" or "as good", by two standard errors; "undecided" where there are none."""
-    if gain.std is None:
-        return "undecided"
-    if abs(gain.mean) <= CLEAR * gain.std:
-        return "as good"
-    return "better" if gain.mean * BETTER[name] > 0 else "worse"
+def learner_of(method: str) -> str:
+    """The learner of a method, and whether its numbers are chosen again in every round."""
+    return WAYS[method].learner + (", new fits" if WAYS[method].always_new else "")
+
+
+def judged(pairs: "np.ndarray[Any, Any]", name: str) -> str:
+    """Judge paired differences (seeds,) of a quantity: "better", "worse" or "undecided", by 95 % of Student's t."""
+    return ("undecided", "better", "worse")[decided(pairs) * BETTER[name]]
 
 
 def enough(ways: Ways, method: str, name: str) -> int | None:
@@ -126,8 +129,7 @@ def overviews(found: dict[str, Ways]) -> Iterator[Table]:
         for method in (method for method in compared(ways) if asking(method) in ("bald", "bald new fits")):
             ends = (measured(ways.curves[each][first][:, -1]) for each in (random_of(method), method))
             gains = (measured(difference(ways, method, name).mean(1)) for name in (first, nlpd))
-            learner = WAYS[method].learner + (", new fits" if WAYS[method].always_new else "")
-            rows.append((f"{dataset}, {first}", learner, *ends, *gains, enough(ways, method, first)))
+            rows.append((f"{dataset}, {first}", learner_of(method), *ends, *gains, enough(ways, method, first)))
     caption = (
         "Asking by bald beside random rows: at the end; the mean over all rounds minus that of random rows, paired "
     )
@@ -192,7 +194,7 @@ def _in_words(dataset: str, ways: Ways) -> str:
     for name in measures(ways):
         found: dict[str, list[str]] = {}
         for method in compared(ways):
-            word = judged(measured(difference(ways, method, name).mean(1)), name)
+            word = judged(difference(ways, method, name).mean(1), name)
             found.setdefault(word, []).append(method)
         said = (f"{word}: {', '.join(methods)}" for word, methods in found.items())
         parts.append(f"by {name} over all rounds, beside random rows, {'; '.join(said) or 'nothing to compare'}")
@@ -200,30 +202,27 @@ def _in_words(dataset: str, ways: Ways) -> str:
 
 
 def figure(found: dict[str, Ways], place: int) -> Figure:
-    """Draw the curves of the first measure (0) or of NLPD (1): a row for each learner, a column for each data set."""
-    learners = list(dict.fromkeys(way.learner for way in WAYS.values()))
-    drawn, axes = plots.panels(len(learners), len(found), width=3 * len(found) + 0.8, height=6.5)
-    axes = np.reshape(axes, (len(learners), len(found)))
-    for column, (dataset, ways) in zip(axes.T, found.items(), strict=True):
+    """Draw the curves of the first measure (0) or of NLPD (1): a row for each data set, a column for each learner."""
+    learners = list(dict.fromkeys(map(learner_of, WAYS)))
+    drawn, axes = plots.panels(len(found), len(learners), width=11, height=2.2 * len(found) + 0.8, sharey="row")
+    axes = np.reshape(axes, (len(found), len(learners)))
+    for row, (dataset, ways) in zip(axes, found.items(), strict=True):
         name = measures(ways)[place]
-        draw(column, ways, name, learners)
-        column[0].set_title(f"{dataset}: {name}", fontsize=plots.TITLE)
+        row[0].set_ylabel(f"{dataset}: {name}")
+        for method, arrays in ways.curves.items():
+            if WAYS[method][1:3] in STYLES:
+                draw(row[learners.index(learner_of(method))], ways.counts, arrays[name], STYLES[WAYS[method][1:3]][1])
+    for learner, column in zip(learners, axes.T, strict=True):
+        column[0].set_title(learner, fontsize=plots.TITLE)
         column[-1].set_xlabel("labels")
-    for ax, learner in zip(axes[:, 0], learners, strict=True):
-        ax.set_ylabel(learner)
-    lines = [Line2D([], [], color=color) for color in STYLES.values()]
-    drawn.legend(lines, STYLES.keys(), loc="outside lower center", ncols=4, frameon=False)
+    labels, colors = zip(*STYLES.values(), strict=True)
+    lines = [Line2D([], [], color=color) for color in colors]
+    drawn.legend(lines, labels, loc="outside lower center", ncols=len(lines), frameon=False)
     return drawn
 
 
-def draw(column: Any, ways: Ways, name: str, learners: list[str]) -> None:
-    """Draw the curves of one measure, a panel for each learner, all with the same limits."""
-    means = np.concatenate([curves[name].mean(0) for curves in ways.curves.values()])
-    low, high = np.quantile(means, (0.0, 0.95) if BETTER[name] < 0 else (0.05, 1.0))  # the first rounds may be far off
-    for ax, learner in zip(column, learners, strict=True):
-        for method in (method for method in ways.curves if WAYS[method].learner == learner):
-            values, color = ways.curves[method][name], STYLES[asking(method)]
-            mean, error = values.mean(0), values.std(0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
-            ax.plot(ways.counts, mean, color=color, linewidth=1.4)
-            ax.fill_between(ways.counts, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)
-        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+def draw(ax: Any, counts: tuple[int, ...], values: "np.ndarray[Any, Any]", color: str) -> None:
+    """Draw the mean of values (seeds, counts) and its standard error."""
+    mean, error = values.mean(0), values.std(0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    ax.plot(counts, mean, color=color, linewidth=1.4)
+    ax.fill_between(counts, mean - error, mean + error, color=color, alpha=0.2, linewidth=0)

@@ -5,19 +5,33 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from scipy.stats import rankdata
-from scipy.stats import t as student
 
 from stationary.lab.experiments.bo.config import FUNCTIONS, SURROGATES, TITLE, Config
+from stationary.lab.experiments.paired import decided
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
 USUAL = "matern gp"  # the surrogate that differences are taken from
-RIVALS = (USUAL, "one length-scale", "relu network")  # over all functions, from these
-SHOWN = ("random", USUAL, "relu network", "matern network 1", "matern network 3", "sine-cosine", "infinite width")
+RIVALS = (USUAL, "one length-scale", "rbf gp", "relu network")  # over all functions, from these
+NETWORKS = ("matern network 1", "matern network 3")  # by ranges of steps, these
+RANGES = ((1, 10), (11, 20), (21, 40), (41, 60))  # the first and the last step
+STYLES = {  # networks have solid lines, processes broken ones
+    "random": ("0.6", "-"),
+    "infinite width": (plots.COLORS[5], "-"),
+    "relu network": (plots.COLORS[1], "-"),
+    "matern network 1": (plots.COLORS[0], "-"),
+    "matern network 3": (plots.COLORS[2], "-"),
+    "sine-cosine": (plots.COLORS[3], "-"),
+    "rbf gp": ("0.4", ":"),
+    USUAL: ("black", "--"),
+    "one length-scale": (plots.COLORS[4], "--"),
+}
 Curves: TypeAlias = "np.ndarray[Any, Any]"  # (seeds, 1 + steps) regrets
 Found: TypeAlias = dict[str, dict[str, Curves]]  # by function and surrogate
+Steps: TypeAlias = tuple[int, int]
 
 
 def by_function(results: list[tuple[Config, Arrays]], name: str = "regret") -> Found:
@@ -40,17 +54,20 @@ def ranks(methods: dict[str, Curves]) -> dict[str, Curves]:
     return dict(zip(methods, rankdata(last, axis=0), strict=True))
 
 
-def left(curves: Curves) -> Curves:
-    """Return the share of the initial design's regret that is left, the mean over the steps, (seeds,)."""
-    start = curves[:, :1]
-    return np.divide(curves[:, 1:], start, out=np.zeros_like(curves[:, 1:]), where=start > 0).mean(1)
+def left(curves: Curves, steps: Steps | None = None) -> Curves:
+    """Return the share of the initial design's regret that is left, the mean over some steps or all, (seeds,)."""
+    first, last = steps or (1, curves.shape[1] - 1)
+    start, some = curves[:, :1], curves[:, first : last + 1]
+    return np.divide(some, start, out=np.zeros_like(some), where=start > 0).mean(1)
 
 
-def paired(methods: dict[str, Curves], method: str, rival: str = USUAL) -> Curves:
-    """Return what is left minus what a rival leaves, (seeds,); nothing for itself, and where one of them is missing."""
+def paired(methods: dict[str, Curves], method: str, rival: str = USUAL, steps: Steps | None = None) -> Curves:
+    """Return what is left minus what a rival leaves, (seeds,); nothing for itself, and where a curve is missing."""
     if rival not in methods or method not in methods or method == rival:
         return np.zeros(0)
-    return left(methods[method]) - left(methods[rival])
+    if steps and methods[method].shape[1] <= steps[1]:
+        return np.zeros(0)
+    return left(methods[method], steps) - left(methods[rival], steps)
 
 
 def difference(pairs: Curves) -> Measured | None:
@@ -62,16 +79,12 @@ def difference(pairs: Curves) -> Measured | None:
 
 def compared(pairs: Curves) -> int:
     """Return 1 if a surrogate leaves less than its rival, -1 if more, by 95 % of Student's t; 0 otherwise."""
-    found = difference(pairs)
-    if found is None:
-        return 0
-    far = float(student.ppf(0.975, len(pairs) - 1)) * (found.std or 0.0)
-    return int(found.mean + far < 0) - int(found.mean - far > 0)
+    return -decided(pairs)
 
 
-def over_all(found: Found, method: str, rival: str) -> Curves:
-    """Return the paired differences of all functions and seeds, (pairs,)."""
-    return np.concatenate([paired(methods, method, rival) for methods in found.values()])
+def over_all(found: Found, method: str, rival: str, steps: Steps | None = None) -> Curves:
+    """Return the paired differences of all seeds of all functions, (pairs,); of steps, where they were all taken."""
+    return np.concatenate([paired(methods, method, rival, steps) for methods in found.values()])
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:
@@ -92,7 +105,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
-    """Make four tables: ranks, paired differences, the same over all functions, and regrets at the end."""
+    """Make five tables: ranks, paired differences, these over all functions, by step, and regrets at the end."""
     found = by_function(results)
     order = [method for method in SURROGATES if any(method in methods for methods in found.values())]
     heads = tuple(f"{FUNCTIONS[name].label}, {FUNCTIONS[name].dims}" for name in found)
@@ -133,9 +146,23 @@ def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
         (SURROGATES[method], *(difference(over_all(found, method, rival)) for rival in RIVALS)) for method in order
     ]
     yield Table(
-        f"The same over all functions, {_pairs(found)} pairs with the same initial design, minus each of three rivals.",
+        f"The same over all functions, {_pairs(found)} pairs with the same initial design, minus each of four rivals.",
         ("surrogate", *(f"minus {SURROGATES[rival]}" for rival in RIVALS)),
         tuple(pooled),
+    )
+    by_step: list[tuple[Cell, ...]] = [
+        (
+            f"{SURROGATES[method]}, minus {SURROGATES[rival]}",
+            *(_marked(over_all(found, method, rival, steps)) for steps in RANGES),
+        )
+        for method in NETWORKS
+        for rival in RIVALS
+    ]
+    yield Table(
+        "The same by range of steps, of the functions that have so many; with a star what is decided by 95 % of "
+        "Student's t.",
+        ("surrogate and rival", *(f"steps {first} to {last}" for first, last in RANGES)),
+        tuple(by_step),
     )
     seconds = [by_function(results, f"seconds {part}") for part in ("fit", "search")]
     at_end: list[tuple[Cell, ...]] = [
@@ -154,6 +181,14 @@ def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
         ("surrogate", *heads, "seconds"),
         tuple(at_end),
     )
+
+
+def _marked(pairs: Curves) -> str | None:
+    """Write a mean difference and its standard error, with a star where it is decided."""
+    found = difference(pairs)
+    if found is None:
+        return None
+    return f"{found.mean:.3f} ± {found.std:.3f}{' *' * abs(compared(pairs))}".replace("-", "−")
 
 
 def _per_step(found: Found, seconds: list[Found], method: str) -> float:
@@ -219,21 +254,23 @@ def figure(found: Found) -> Figure:
     columns = min(3, len(found))
     rows = -(-len(found) // columns)
     drawn, axes = plots.panels(rows, columns, width=4 * columns, height=3 * rows + 0.8)
-    colors = dict(zip(SHOWN, ("#777777", *plots.COLORS), strict=True))
     for ax, (function, methods) in zip(np.ravel(axes), found.items(), strict=False):
-        for method in (method for method in SHOWN if method in methods):
+        for method, (color, line) in STYLES.items():
+            if method not in methods:
+                continue
             low, middle, high = np.quantile(methods[method], (0.25, 0.5, 0.75), axis=0)
             n = np.arange(len(middle)) + FUNCTIONS[function].n_initial
-            ax.fill_between(n, low, high, color=colors[method], alpha=0.12, linewidth=0)
-            ax.plot(n, middle, color=colors[method], linewidth=1.5, label=SURROGATES[method])
+            ax.fill_between(n, low, high, color=color, alpha=0.1, linewidth=0)
+            ax.plot(n, middle, line, color=color, linewidth=1.5, label=SURROGATES[method])
         ax.set(yscale="log", xlabel="evaluations", ylabel="regret")
+        ax.yaxis.set_minor_formatter(LogFormatter())  # "6", not "6 x 10^0", where an axis has less than a decade
         ax.set_title(f"{FUNCTIONS[function].label}, {FUNCTIONS[function].dims}", fontsize=plots.TITLE)
     for ax in np.ravel(axes)[len(found) :]:
         ax.set_axis_off()
     drawn.legend(
         *np.ravel(axes)[0].get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=min(4, len(SHOWN)),
+        ncols=3,
         frameon=False,
     )
     return drawn

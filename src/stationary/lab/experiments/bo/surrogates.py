@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stationary._extras import extra
 from stationary.activations import Matern, SinCos
-from stationary.bo import SurrogateModel
+from stationary.bo import SurrogateModel, centred, with_priors
 from stationary.gp import kernel_of
 from stationary.inference import InfiniteWidth
 from stationary.training import Training, train
@@ -35,15 +35,7 @@ with extra("bo"):
     from linear_operator.utils.errors import NanError, NotPSDError
 
 NOISE = 1e-4  # of the variance of the values: the functions have none, and every surrogate knows it
-ORDER_ONE = LogNormalPrior(0.0, 1.0)  # of the standard deviations of a network's weights and biases
 HELD_OUT = 4  # one row in so many chooses the numbers of infinite width, and the others train its trunk
-
-
-def scaled(kernel: Kernel) -> Kernel:
-    """A network's kernel times a scale, with priors of its weights and biases, without which a fit may run away."""
-    kernel.register_prior("weight_std_prior", ORDER_ONE, lambda module: module.weight_std)
-    kernel.register_prior("bias_std_prior", ORDER_ONE, lambda module: module.bias_std)
-    return ScaleKernel(kernel)
 
 
 def relu_network() -> Kernel:
@@ -55,10 +47,8 @@ def relu_network() -> Kernel:
 
 
 def matern_network(depth: int) -> Kernel:
-    """The kernel of a Matérn network; its length-scale is 1, since only weights and biases in units of it matter."""
-    kernel = kernel_of(Matern(2.5), depth=depth, normalize=True)
-    kernel.raw_lengthscale.requires_grad_(False)
-    return kernel
+    """The kernel of a Matérn network, with priors."""
+    return with_priors(kernel_of(Matern(2.5), depth=depth, normalize=True))
 
 
 def one_length_scale(dims: int) -> Kernel:
@@ -73,9 +63,9 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
     "rbf gp": get_covar_module_with_dim_scaled_prior,
     "one length-scale": one_length_scale,
     "relu network": lambda dims: relu_network(),
-    "matern network 1": lambda dims: scaled(matern_network(depth=1)),
-    "matern network 3": lambda dims: scaled(matern_network(depth=3)),
-    "sine-cosine": lambda dims: scaled(kernel_of(SinCos())),
+    "matern network 1": lambda dims: matern_network(depth=1),
+    "matern network 3": lambda dims: matern_network(depth=3),
+    "sine-cosine": lambda dims: with_priors(kernel_of(SinCos())),
 }
 CENTRED = ("relu network", "matern network 1", "matern network 3", "sine-cosine")
 
@@ -136,9 +126,7 @@ class Process:
         """The inputs as the kernel sees them."""
         if self.name not in CENTRED:
             return None
-        spread = 2 * math.sqrt(3) / (1 if self.name == "relu network" else math.sqrt(dims))
-        middle = torch.full((dims,), 0.5, dtype=torch.float64)
-        return AffineInputTransform(dims, coefficient=torch.full_like(middle, 1 / spread), offset=middle)
+        return centred(dims, square=dims if self.name == "relu network" else 1.0)
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
