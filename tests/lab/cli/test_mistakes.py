@@ -33,13 +33,25 @@ def said(result):
 
 
 def refuse(monkeypatch, number, name=""):
-    """Let files whose name begins so be refused with this error of the operating system."""
-    make = tempfile.mkstemp
+    """Let files whose name begins so be refused as the operating system does: a full disk when they are written."""
+    make, sync, full = tempfile.mkstemp, os.fsync, set()
 
     def mkstemp(**options):
-        if options["prefix"].startswith(f".{name}"):
-            raise OSError(number, os.strerror(number), str(options["dir"]))
-        return make(**options)
+        refused = options["prefix"].startswith(f".{name}")
+        if refused and number != errno.ENOSPC:
+            raise OSError(number, os.strerror(number), f"{options['dir']}/{options['prefix']}x1y2z3")
+        handle, path = make(**options)
+        if refused:
+            full.add(handle)
+        return handle, path
+
+    def fsync(handle):
+        if handle in full:
+            full.remove(handle)
+            raise OSError(number, os.strerror(number))  # it names no file
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
 
@@ -61,16 +73,36 @@ def test_a_file_is_no_folder_for_results(call, command):
 def test_a_place_below_a_file_is_none(call):
     with open("afile", "w"):
         pass
-    result = call("run", *SMOKE, "--out", "afile/below")
-    assert result.exit_code == 1 and "afile/below" in said(result)
-    assert "Not a directory; choose a folder" in said(result)
+    for command in (("run", *SMOKE), ("status",), ("report",), ("archive",)):
+        result = call(*command, "--out", "afile/below/it")
+        assert result.exit_code == 2 and "'--out': afile is a file; name a folder" in said(result), command
+    for command in ("archive", ("trunk", "paper")):
+        result = call(*((command,) if isinstance(command, str) else command), "--to", "afile/below")
+        assert result.exit_code == 2 and "'--to': afile is a file; name a folder" in said(result), command
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="there is no place where nobody makes folders")
+def test_a_place_where_no_folder_can_be_made(call):
+    result = call("run", *SMOKE, "--out", "/proc/foo")
+    assert result.exit_code == 1 and "/proc/foo/runs/covariance" in said(result)
+    assert "no folder can be made there; choose a folder that you may read and write." in said(result)
+
+
+def test_a_folder_that_cannot_be_read(call, monkeypatch):
+    def unreadable(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(cli.Path, "exists", unreadable)
+    result = call("status")
+    assert result.exit_code == 1 and said(result).startswith("out/runs/")
+    assert said(result).endswith(": Permission denied; choose a folder that you may read and write.")
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.EACCES, "Permission denied; choose a folder that you may write to"),
-        (errno.EROFS, "Read-only file system; choose a folder that you may write to"),
+        (errno.EACCES, "Permission denied; choose a folder that you may read and write"),
+        (errno.EROFS, "Read-only file system; choose a folder that you may read and write"),
         (errno.ENOSPC, "No space left on device; make room there, or choose a folder on another disk"),
     ],
 )
@@ -78,13 +110,15 @@ def test_a_folder_that_takes_no_files(call, monkeypatch, number, advice):
     with monkeypatch.context() as patch:
         refuse(patch, number)
         result = call("run", *SMOKE)
-    assert result.exit_code == 1 and advice in said(result) and "out/runs/covariance" in said(result)
+    assert result.exit_code == 1 and advice in said(result) and "What is finished is kept." in said(result)
+    assert "out/runs/covariance" in said(result) and ".json: " in said(result), "the file, not a temporary one"
     call("run", *SMOKE)
     for command in (("report", "covariance"), ("report", "covariance", "--format", "csv"), ("archive", "covariance")):
         with monkeypatch.context() as patch:
             refuse(patch, number)
             result = call(*command)
-        assert result.exit_code == 1 and advice in said(result), command
+        assert result.exit_code == 1 and said(result).endswith(f"{advice}."), command
+        assert "x1y2z3" not in said(result) and "covariance" in said(result), command
 
 
 def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch):

@@ -15,7 +15,7 @@ from stationary.lab.cli import places
 from stationary.lab.cli.chosen import chosen
 from stationary.lab.cli.console import say, warn
 from stationary.lab.cli.data import data, trunk
-from stationary.lab.cli.options import Names, Out
+from stationary.lab.cli.options import Names, Out, folder
 from stationary.lab.cli.report import report
 from stationary.lab.cli.run import run
 from stationary.lab.cli.status import list_experiments, status
@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         except OSError as error:
             if (problem := places.advice(error)) is None:
                 raise
-            warn(problem)
+            warn(f"{problem} What is finished is kept." if ctx.invoked_subcommand == "run" else problem)
             raise typer.Exit(1) from None
 
 
@@ -90,7 +90,7 @@ def explore(
 def archive_runs(
     names: Names = None,
     out: Out = Path("out"),
-    to: Annotated[Path, typer.Option(help="The folder for the files.")] = Path("results"),
+    to: Annotated[Path, typer.Option(callback=folder, help="The folder for the files.")] = Path("results"),
 ) -> None:
     """Write finished runs as small JSON files with their origin, to keep them in a repository.
 
