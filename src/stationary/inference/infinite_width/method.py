@@ -1,6 +1,6 @@
 """The method: what there is to choose, and how a posterior is made of a trained network and its data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class InfiniteWidth(Method):
         distributed: whether each process of ``torch.distributed`` has a share of the rows and of the validation rows,
             at least one of each, and all want the posterior of the whole. All must call ``posterior``. ``nearest`` then
             knows the rows of its own process only.
-        verbose: whether to print a line for each step of the search.
+        verbose: whether to print a line for each step of the fit; or a function that takes the line.
     """
 
     kernel: str = "matern52"
@@ -96,7 +96,7 @@ class InfiniteWidth(Method):
     store: str | Path | None = None
     checkpoint: str | Path | None = None
     distributed: bool = False
-    verbose: bool = False
+    verbose: bool | Callable[[str], object] = False
 
     def __post_init__(self) -> None:
         choices: tuple[tuple[str, Any, Sequence[Any]], ...] = (

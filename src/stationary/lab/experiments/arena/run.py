@@ -51,7 +51,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         return (values if config.event == VALUES_EVENT else tables).run(config)
     fit = look_up(METHODS, config.method, "method")
     found = []
-    for seed in config.seeds:
+    for seed in inside.parts(config.seeds, "seed"):
         task = _task(config, seed)
         start = time.perf_counter()
         fitted = fit(task, seed)
