@@ -1,5 +1,6 @@
 """A user's mistake gets a line that says what to do, never a traceback; and status says where it looked."""
 
+import csv
 import errno
 import os
 import tempfile
@@ -161,16 +162,37 @@ def test_what_is_gone_is_not_said_to_be_there(call, tmp_path):
 
 
 def test_every_table_has_a_csv_file(call, tmp_path):
+    """Those of the section, and the verdicts on top."""
     call("run", *SMOKE)
     assert call("report", "covariance", "--format", "csv").exit_code == 0
     experiment = EXPERIMENTS["covariance"]
     (config,) = experiment.config.configs("smoke")
     run = RunStore(cli.Path("out/runs")).load("covariance", experiment.config.VERSION, config)
-    tables = experiment.report.report([(config, run.arrays)]).tables
-    assert tables
+    section = experiment.report.report([(config, run.arrays)])
+    tables = section.tables
+    assert tables and section.verdicts
+    with open("out/verdicts-covariance.csv", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["claim", "where", "found", "verdict"]
+    assert rows == [[v.claim, v.where, v.found, "not decided"] for v in section.verdicts], "by runs of the scale smoke"
     for number, table in enumerate(tables, 1):
         lines = (tmp_path / "here" / "out" / f"covariance-table{number}.csv").read_text().splitlines()
         assert len(lines) == len(table.rows) + 1 and lines[0].split(",")[0] == table.columns[0]
+
+
+def test_a_page_that_is_no_report_of_ours_is_not_replaced(call):
+    call("run", *SMOKE)
+    for name in ("report.html", "report-covariance.html"):
+        with open(f"out/{name}", "wb") as file:
+            file.write(b"my own \xff page")
+        for names in ((), ("covariance",)):
+            if names or name == "report.html":
+                result = call("report", *names)
+                assert result.exit_code == 1 and f"out/{name} is there and is no report of ours" in said(result)
+        with open(f"out/{name}", "rb") as file:
+            assert file.read() == b"my own \xff page"
+        os.remove(f"out/{name}")
+    assert call("report").exit_code == call("report").exit_code == 0, "a report of ours is replaced"
 
 
 @pytest.mark.parametrize(
