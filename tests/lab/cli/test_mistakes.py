@@ -202,11 +202,30 @@ def test_a_page_that_is_no_report_of_ours_is_not_replaced(call):
         (("banana", "--prior", "matern53"), "matern52"),
         (("uci", "--dataset", "diabets"), "diabetes"),
         (("bananna",), "banana"),
+        (("--device", "cudaa"), "cuda"),
+        (("--scale", "smok"), "smoke"),
     ],
 )
 def test_a_typo_is_answered_by_what_was_meant(call, arguments, meant):
-    result = call("run", *arguments, "--scale", "smoke")
+    result = call("run", "--scale", "smoke", *arguments)
     assert result.exit_code == 2 and f"did you mean {meant}?" in said(result)
+    assert "Value error" not in said(result)
+
+
+def test_what_is_no_typo_is_not_answered_by_itself(call):
+    setting, scale = call("run", "banana", "--set", "hidden"), call("run", "--scale", "bigg")
+    assert said(setting).split("│")[0].count("did you mean") == said(scale).count("did you mean") == 0
+    assert "got 'hidden'; write hidden=VALUE" in said(setting)
+    assert "'bigg' is not one of 'smoke', 'demo', 'paper'" in said(scale)
+
+
+def test_help_shows_flags_without_a_value_and_whole_paragraphs(call):
+    for command in ((), ("report",), ("explore",)):
+        for line in call(*command, "--help").output.splitlines():
+            assert not ("<bool>" in line and ("--version" in line or "--open" in line)), line
+    for command in cli.app.registered_commands:
+        for paragraph in command.callback.__doc__.strip().split("\n\n")[1:]:
+            assert "\n" not in paragraph.strip(), "the help would break the line there"
 
 
 def test_a_report_names_what_is_missing_once(call):

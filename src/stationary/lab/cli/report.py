@@ -36,12 +36,13 @@ def report(
             "--format", help="html: figures and tables on one page; md, latex: tables only; csv: a file for each table."
         ),
     ] = Format.html,
-    show: Annotated[bool, typer.Option("--open", help="Open the report when it is written.")] = False,
+    show: Annotated[bool, typer.Option("--open", metavar="", help="Open the report when it is written.")] = False,
 ) -> None:
     """Write a report of what has run, with the paper's numbers beside ours, and its figures as files.
 
-    The report of everything is out/report.html. Where it is there, named experiments are added to it; else, and where
-    options select some of their runs, they have a file of their own, such as out/report-uci.html.
+    The report of everything is out/report.html; where it is there, named experiments are added to it.
+
+    Else, and where options select some of their runs, they have a file of their own, such as out/report-uci.html.
 
     Example: stationary report --open
 
