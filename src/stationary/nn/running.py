@@ -73,14 +73,17 @@ def call(model: nn.Module, x: Inputs) -> Any:
 
 def _misfit(model: nn.Module, x: Inputs, error: RuntimeError) -> str:
     """What to say where the inputs have a shape or a type that the network does not take."""
-    parts = x.items() if isinstance(x, Mapping) else [("x", x)]
+    parts = list(x.items()) if isinstance(x, Mapping) else [("x", x)]
     got = ", ".join(f"{name} {tuple(part.shape)} {part.dtype}" for name, part in parts)
     own = first_tensor(model, floating=True)
     first = "" if own is None else f", whose first weights are {tuple(own.shape)} {own.dtype}"
-    return (
-        f"inputs must have the columns and the type that {type(model).__name__} takes{first}; got {got}: {error}. "
-        "x.float() makes real numbers of integers"
-    )
+    if not all(part.is_floating_point() for _, part in parts):
+        instead = "x.float() makes real numbers of integers"
+    elif "Long" in str(error):
+        instead = "x.long() makes integers, as embeddings take them"
+    else:
+        instead = "the error above says in which layer they do not fit"
+    return f"inputs must have the columns and the type that {type(model).__name__} takes{first}; got {got}: {instead}"
 
 
 def outputs_of(result: Any) -> Tensor:

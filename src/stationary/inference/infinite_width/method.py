@@ -138,7 +138,7 @@ class InfiniteWidth(Method):
         self,
         networks: Networks,
         data: Data | None = None,
-        *,
+        *mistaken: Any,
         sample_weight: Tensor | None = None,
         validation: Data | None = None,
         observed: Sequence[Any] | None = None,
@@ -153,7 +153,13 @@ class InfiniteWidth(Method):
             validation: data that the network was not trained on, by whose NLPD the length-scale, the variance and the
                 temperature (or the noise) are chosen.
             observed: not used.
+            mistaken: nothing; targets that are passed here get an answer.
         """
+        if mistaken:
+            raise TypeError(
+                f"posterior takes its data as one argument, got also {type(mistaken[0]).__name__}; targets go beside "
+                "their inputs: write posterior(model, (x, y)), and the others by name"
+            )
         network = only_network(networks, self)
         if data is None:
             raise ValueError(
