@@ -11,10 +11,10 @@ from torch import nn
 from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.calibration.sets import rows_needed
-from stationary.estimators._convergence import warn_if_far_too_unsure
 from stationary.estimators._decisions import Deciding
 from stationary.estimators._network import ROWS, Array
 from stationary.inference import Method, predict
+from stationary.inference.unsure import warn_if_far_too_unsure
 from stationary.ood import SCORES
 from stationary.predictive import Categorical
 
@@ -134,7 +134,12 @@ class StationaryClassifier(ClassifierMixin, Deciding):
         some = rows if trained and self.early_stopping and not np.ptp(weight) else rows[:1]
         pred = predict(self.posterior_, self._inputs(X[some]), batch_size=ROWS)  # if the method cannot, it says so now
         if len(some) > 1:
-            warn_if_far_too_unsure(pred, labels[some])
+            warn_if_far_too_unsure(
+                pred,
+                torch.as_tensor(labels[some]),
+                "train it longer (max_iter, learning_rate_init), lower alpha or dropout, or correct its probabilities "
+                "with stationary.calibrate",
+            )
         return self
 
     def predictive(self, X: Any) -> Categorical:
