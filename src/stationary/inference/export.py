@@ -28,7 +28,7 @@ def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
     """
     if isinstance(model, InfiniteWidthPosterior):
         return _refusing(predictor(model))
-    warn_if_stale([only_head(model)])
+    warn_if_stale([(only_head(model), model)])
     noisy = isinstance(model, MeanAndNoise)
     model = deepcopy(model.network if isinstance(model, MeanAndNoise) else model).eval()
     head: Any = only_head(model)
