@@ -32,6 +32,13 @@ class StationaryClassifier(ClassifierMixin, Deciding):
     ``random_state``, ``device`` and ``verbose``, are those of finite networks. Names and meanings are those of
     ``sklearn.neural_network.MLPClassifier`` where both have a parameter.
 
+    A ``ConvergenceWarning`` says that ``max_iter`` ended a training whose loss still fell. Another warning says that
+    the network is far too unsure, where its probabilities expect more than twice the errors that it makes on the rows
+    that ``early_stopping`` holds out, beyond chance: such a network was trained too little.
+
+    There is no ``partial_fit``: an estimator is fitted again with all rows, or the posterior of infinite width takes
+    more by ``posterior_.update``. Tables are dense; a sparse one is refused with scikit-learn's own error.
+
     Args:
         hidden_layer_sizes: widths of the hidden layers of a finite network. The last one has the activation and
             dropout, those before it ReLU. With a single layer, what is far for the network is far in the table; ReLU

@@ -29,8 +29,8 @@ def missing(configs: Sequence[Config]) -> str | None:
     if absent := sorted(code for module, code in needed.items() if module and find_spec(module) is None):
         names = ",".join(dict.fromkeys(c.method for c in configs if _entry(c).code not in absent))
         return (
-            f"{', '.join(absent)} are not installed; make arena sets up an environment that has them, or "
-            f"pip install 'stationary[arena]'; without them there are --method '{names}'"
+            f"{', '.join(absent)} are not installed; in a clone, make arena sets up an environment that has "
+            f"them, or pip install '.[arena]'; without them there are --method '{names}'"
         )
     if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
         return problem
