@@ -128,10 +128,11 @@ class OODDetector:
         model: a trained network, or a posterior; of a posterior with a temperature, the scores are those at
             temperature 1. Or a fitted ``StationaryClassifier`` or ``StationaryRegressor``; inputs are then rows of its
             table.
-        score: name of the score, a key of ``SCORES``, by default "entropy", and "std" for a regression; or any function from a batch of n inputs to (n,) scores, of
-            which a higher one is farther out, such as a detector of pytorch-ood, or ``detector_score`` of one of
-            scikit-learn. One that learns must be fitted before, to the training data: with those of ``fit`` p-values
-            would be wrong. The networks of the model are in eval mode while it runs.
+        score: name of the score, a key of ``SCORES``, by default "entropy", and "std" for a regression; or any function
+            from a batch of n inputs to (n,) scores, of which a higher one is farther out, such as a detector of
+            pytorch-ood, or ``detector_score`` of one of scikit-learn. One that learns must be fitted before, to the
+            training data: with those of ``fit`` p-values would be wrong. The networks of the model are in eval mode
+            while it runs.
         method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
         batch_size: number of inputs in a pass; by default all go in one.
         family: kind of the prediction, as for ``predict``; a network that is a regression needs ``Gaussian``.

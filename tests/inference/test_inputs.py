@@ -137,7 +137,9 @@ def test_wrong_columns_are_named():
 
 
 def test_what_is_deployed_refuses_another_type(model, infinite):
-    deep = st.InfiniteWidth(lengthscale=1.0, variance=1.0, temperature=1.0).posterior(st.MLP(3, 2, hidden=(8, 8)), (X, Y))
+    deep = st.InfiniteWidth(lengthscale=1.0, variance=1.0, temperature=1.0).posterior(
+        st.MLP(3, 2, hidden=(8, 8)), (X, Y)
+    )
     for network in (st.exact_predictor(model), st.exact_predictor(deep), st.exact_predictor(model.head)):
         with pytest.raises(ValueError, match=r"inputs must be torch.float32, .*got torch.float64; use x.to\(torch.fl"):
             network(X.double())
@@ -162,7 +164,9 @@ def test_mappings_of_arrays_and_embeddings():
     expected = st.predict(network, {"ids": ids, "mask": mask}).probs
     given = {"ids": ids.numpy(), "mask": mask.double().numpy()}
     torch.testing.assert_close(st.predict(network, given, batch_size=50).probs, expected)
-    with pytest.raises(ValueError, match=r"that Words takes.*got ids \(120, 5\) torch.float32, mask.*x\.long\(\) makes"):
+    with pytest.raises(
+        ValueError, match=r"that Words takes.*got ids \(120, 5\) torch.float32, mask.*x\.long\(\) makes"
+    ):
         st.predict(network, {"ids": ids.float(), "mask": mask})
 
 

@@ -16,7 +16,9 @@ UNSURE = r"far too unsure: of 300 held-out rows it expects \d+ wrong and gets \d
 
 def fitted(epochs, data=HELD, fit=st.fit, **options):
     build = lambda: st.MLP(4, 4, hidden=(50,), dropout=0.1)
-    return fit(st.ExactDropout(), build, TRAIN, st.Training(epochs=epochs, learning_rate=0.02, **options), validation=data)
+    return fit(
+        st.ExactDropout(), build, TRAIN, st.Training(epochs=epochs, learning_rate=0.02, **options), validation=data
+    )
 
 
 @pytest.mark.parametrize("data", [HELD, [(X[300:400], Y[300:400]), (X[400:], Y[400:])]], ids=["pair", "batches"])

@@ -189,7 +189,7 @@ def rows_needed(share: float, name: str) -> int:
         share: the share, in (0, 1); any other is an error.
         name: name of the share in the error.
     """
-    if isinstance(share, Tensor) or hasattr(share, "__array__"):
+    if getattr(share, "ndim", 0):  # a tensor or an array of targets
         raise TypeError(
             f"{name} must be a number in (0, 1), got {type(share).__name__}; targets go beside their inputs, as a pair "
             "(x, y)"

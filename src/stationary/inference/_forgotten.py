@@ -18,7 +18,9 @@ def warn_if_stale(heads: Sequence[tuple[Head, nn.Module]]) -> None:
     Args:
         heads: heads, each with its network.
     """
-    if sum(has_stale_prior(*each) for each in heads):  # all of them are looked at, so that the others are not said later
+    if sum(
+        has_stale_prior(*each) for each in heads
+    ):  # all of them are looked at, so that the others are not said later
         warnings.warn(
             "the restored prior is stale: the network was trained further after calibrate_prior; call "
             "stationary.calibrate_prior(model, x_train) again",

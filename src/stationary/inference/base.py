@@ -137,7 +137,7 @@ def check_method(method: object) -> None:
             f"method must be {NAMED}, or another method of inference; got the device {str(method)!r}: move the network "
             f"and its inputs there, model.to({str(method)!r}) and x.to({str(method)!r})"
         )
-    elif isinstance(method, Tensor) or hasattr(method, "__array__"):
+    elif getattr(method, "ndim", 0):  # a tensor or an array
         raise TypeError(
             f"method must be {NAMED}, or another method of inference; got {type(method).__name__}: targets go beside "
             "their inputs, as a pair (x, y)"

@@ -42,7 +42,7 @@ def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
 
 
 def _refusing(model: nn.Module) -> nn.Module:
-    """The model, which refuses inputs of another type than its weights have: nothing is converted in what is deployed."""
+    """The model, which refuses inputs of another type than its weights: what is deployed converts nothing."""
     model.register_forward_pre_hook(_refuse_other_types)
     return model
 

@@ -80,7 +80,9 @@ def as_posterior(model: nn.Module | Posterior, method: Method | None = None) -> 
         if hasattr(model, "predictive"):
             instead = "of an estimator use its own methods, such as predictive(X), or its posterior_ on its inputs(X)"
         elif hasattr(model, "steps"):
-            instead = "of a Pipeline take the last step, pipe[-1], and what the others make of X, pipe[:-1].transform(X)"
+            instead = (
+                "of a Pipeline take the last step, pipe[-1], and what the others make of X, pipe[:-1].transform(X)"
+            )
         else:
             instead = "stationary.fit makes one; for a table take StationaryClassifier or StationaryRegressor"
         raise TypeError(f"model must be a trained network or a posterior, got {type(model).__name__}; {instead}")

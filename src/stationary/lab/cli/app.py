@@ -23,7 +23,6 @@ from stationary.lab.cli.status import list_experiments, status
 from stationary.lab.runs.archive import archive
 from stationary.lab.runs.store import RunStore
 
-
 QUOTE = "'"  # around words in messages
 
 

@@ -83,7 +83,7 @@ def _download_cifar10(data_dir: Path | None) -> None:
     from stationary.lab.data import cifar10
 
     folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache_folder()]
-    for place in (cifar10.verified(folder) for folder in folders if folder):
+    for place in (cifar10.verified(known) for known in folders if known):
         if place:
             say(f"CIFAR-10 is already in {place}, and verified")
             return
