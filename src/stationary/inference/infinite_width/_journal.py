@@ -31,6 +31,7 @@ class Journal:
     path: Path | None
     fit: str
     device: torch.device | None
+    say: Callable[[str], object]
     pace: Pace
     steps: list[Named]
     taken: int
