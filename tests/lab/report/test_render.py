@@ -224,6 +224,9 @@ def test_every_verdict_has_a_word_beside_its_colour():
     assert words == ["✓ holds", "◐ in part", "? not decided", "✗ does not hold"]
     assert all(row[1].endswith("<small>scale paper</small>") for row in cells), "since another part has another scale"
     _, second = sections()
+    assert "</b> smoke, which shows that everything works and decides nothing<" in render_html(
+        {"a": Part(second, scale="smoke")}
+    )
     assert "<small>scale" not in render_html({"a": Part(second, scale="demo"), "b": Part(second, scale="demo")})
     assert re.findall(r'<td class="(\w+)"', table) == ["green", "amber", "amber", "red"]
     assert html.index('class="verdicts"') < html.index("<h2>" + "Second")
