@@ -70,6 +70,23 @@ def test_a_regression_is_scored_by_its_epistemic_part(model):
     assert (far == -1).all()
 
 
+def test_the_default_score_is_that_of_the_kind(model):
+    x, y = torch.randn(60, 3), torch.randn(60, 1)
+    regression = st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.1).posterior(nn.Linear(3, 1), (x, y))
+    estimator = st.StationaryRegressor().fit(x.numpy(), y[:, 0].numpy())
+    network = OODDetector(nn.Sequential(nn.Linear(3, 9), nn.Dropout(0.1), nn.Linear(9, 1)), family=st.Gaussian)
+    for detector in (OODDetector(regression), OODDetector(estimator), network):
+        assert detector.score == "std" and len(detector.fit(x).scores(x)) == 60
+    assert OODDetector(model).score == "entropy"
+
+
+def test_it_says_what_it_is(model):
+    detector = OODDetector(model, lambda x: x[:, 0])
+    assert repr(detector) == "OODDetector(MLP, score=<lambda>, not fitted)"
+    detector = OODDetector(model).fit(torch.randn(30, 3))
+    assert repr(detector) == f"OODDetector(MLP, score='entropy', threshold={detector.threshold:.4g})"
+
+
 @pytest.mark.parametrize("name", SCORES)
 def test_scores_are_those_at_temperature_one(name):
     x = torch.randn(200, 3)
@@ -123,7 +140,7 @@ def test_errors(model):
     with pytest.raises(ValueError, match=f"score must be one of {names}; got 'spread'"):
         score(st.predict(model, x), "spread")
     with pytest.raises(ValueError, match="score must be one of std, variance; got 'entropy'"):
-        OODDetector(model, family=st.Gaussian)
+        OODDetector(model, "entropy", family=st.Gaussian)
     with pytest.raises(ValueError, match=r"must be fitted before it predicts; call fit\(x_in\)"):
         OODDetector(model).predict(x)
     for accept in (0, 1.5, 95, math.nan):

@@ -1,5 +1,6 @@
 """Files that are never half written, and the folder of those that may be deleted at any time."""
 
+import errno
 import os
 import tempfile
 import time
@@ -21,18 +22,27 @@ def cache_folder() -> Path:
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Call ``write`` on a temporary file beside path, then rename it: readers see the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # in /proc and the like nobody makes a folder
+        raise PermissionError(errno.EPERM, "no folder can be made there", str(path.parent)) from error
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        if error.errno is None:  # what is written may have such an error of its own
+            raise
+        # A full disk's error names no file, and others the temporary one.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     return path
 
 

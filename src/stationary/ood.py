@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
 from stationary.inference.base import check_method
+from stationary.inference.predict import as_posterior
 from stationary.metrics import acceptance_threshold, doubt
 from stationary.nn.running import Batches, Inputs, batches, evaluating
 from stationary.predictive import PRIOR_MISSING, Bernoulli, Categorical, Gaussian, Predictive
@@ -127,10 +128,11 @@ class OODDetector:
         model: a trained network, or a posterior; of a posterior with a temperature, the scores are those at
             temperature 1. Or a fitted ``StationaryClassifier`` or ``StationaryRegressor``; inputs are then rows of its
             table.
-        score: name of the score, a key of ``SCORES``; or any function from a batch of n inputs to (n,) scores, of
-            which a higher one is farther out, such as a detector of pytorch-ood, or ``detector_score`` of one of
-            scikit-learn. One that learns must be fitted before, to the training data: with those of ``fit`` p-values
-            would be wrong. The networks of the model are in eval mode while it runs.
+        score: name of the score, a key of ``SCORES``, by default "entropy", and "std" for a regression; or any function
+            from a batch of n inputs to (n,) scores, of which a higher one is farther out, such as a detector of
+            pytorch-ood, or ``detector_score`` of one of scikit-learn. One that learns must be fitted before, to the
+            training data: with those of ``fit`` p-values would be wrong. The networks of the model are in eval mode
+            while it runs.
         method: how to predict with a network, as for ``predict``; by default ``ExactDropout()``.
         batch_size: number of inputs in a pass; by default all go in one.
         family: kind of the prediction, as for ``predict``; a network that is a regression needs ``Gaussian``.
@@ -147,13 +149,14 @@ class OODDetector:
     def __init__(
         self,
         model: nn.Module | Posterior | TableModel,
-        score: str | Scorer = "entropy",
+        score: str | Scorer | None = None,
         method: Method | None = None,
         *,
         batch_size: int | None = None,
         family: type[Predictive] | None = None,
     ) -> None:
         self.family = family or getattr(model, "family", None)
+        score = ("std" if self.family is Gaussian else "entropy") if score is None else score
         if isinstance(score, str):
             _by_name(score, self.family or Categorical)
         elif not callable(score):
@@ -161,6 +164,11 @@ class OODDetector:
         if method is not None:
             check_method(method)
         self.model, self.score, self.method, self.batch_size = model, score, method, batch_size
+
+    def __repr__(self) -> str:
+        score = repr(self.score) if isinstance(self.score, str) else getattr(self.score, "__name__", self.score)
+        state = "not fitted" if self.threshold is None else f"threshold={self.threshold:.4g}"
+        return f"OODDetector({type(self.model).__name__}, score={score}, {state})"
 
     def fit(self, x_in: Inputs | Batches, accept: float = 0.95) -> "OODDetector":
         """Set the threshold to the smallest with which at least the share ``accept`` of x_in is accepted.
@@ -239,7 +247,7 @@ class OODDetector:
         return score(pred, self.score), self.score not in OF_SPREAD or bool(mean_variance(pred).any())
 
     def _called(self, scorer: Scorer, model: Any, x: Inputs | Batches) -> Tensor:
-        networks = (model,) if isinstance(model, nn.Module) else model.networks
+        networks = (model,) if isinstance(model, nn.Module) else as_posterior(model).networks
         found = []
         with ExitStack() as stack:
             for network in networks:

@@ -171,6 +171,15 @@ PUBLIC = [
 ]
 
 
+def test_every_name_of_the_package_is_in_the_index_of_the_api():
+    """A function that is also a class is there as the class."""
+    text = (ROOT / "docs/api/index.md").read_text(encoding="utf-8")
+    shown = {name.rpartition(".")[2] for name in re.findall("`([A-Za-z_.]+)`", text)}
+    classes = {name.lower() for name in shown if name[0].isupper()}
+    names = {*stationary._WHERE, "plots", "metrics", "adapters"}
+    assert not [name for name in names if name not in shown and name.replace("_", "") not in classes]
+
+
 @pytest.mark.slow
 def test_every_public_name_is_in_the_api(site):
     ids = set().union(*(page.ids for name, page in pages_of(site).items() if name.startswith("api/")))

@@ -232,7 +232,7 @@ def test_the_detector_takes_a_regressor_and_a_score_of_rows(regressor):
     ours = detector.scores(X[NEW])
     torch.testing.assert_close(ours / ours[0], std / std[0])
     with pytest.raises(ValueError, match="score must be one of std, variance; got 'entropy'"):
-        st.OODDetector(regressor)
+        st.OODDetector(regressor, "entropy")
     distance = lambda x: x.norm(dim=1)
     torch.testing.assert_close(st.OODDetector(regressor, distance).scores(X), distance(regressor.inputs(X)))
     regressor.fit_reject(X[HOLD], 0.9, distance)

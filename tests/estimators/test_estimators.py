@@ -493,7 +493,6 @@ def test_activations_without_a_kernel_need_hidden_layers():
         ({"activation": st.Matern}, "activation must be a name"),
         ({"dropout": 1.0}, r"dropout must be a probability in \[0, 1\)"),
         ({"dropout": 0.0}, "must have an active nn.Dropout"),
-        ({"method": "ensemble"}, "method must be a method of inference"),
         ({"alpha": -1}, "alpha must be a finite number, at least 0, or None; got -1"),
         ({"batch_size": "auto"}, "batch_size must be a positive integer or None"),
         ({"learning_rate_init": 0}, "learning_rate_init must be a positive number"),

@@ -522,6 +522,18 @@ def test_gp_regression_learns_the_hyperparameters():
     assert likelihood.noise.sqrt().item() == pytest.approx(0.1, abs=0.06)
 
 
+def test_arrays_are_inputs():
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    kernel = kernel_of("matern52")
+    assert torch.equal(kernel(x.numpy(), x[:2].numpy()).to_dense(), kernel(x, x[:2]).to_dense())
+    assert torch.equal(kernel(x.numpy()).to_dense(), kernel(x).to_dense())
+    expected = monte_carlo_kernel(st.Matern(2.5), x).mean
+    for arrays in ((x.numpy(),), (x.numpy(), x.numpy())):
+        assert torch.equal(monte_carlo_kernel(st.Matern(2.5), *arrays).mean, expected)
+    with pytest.raises(ValueError, match=r"x1 and x2 must hold real numbers of one type, got torch.int64 and"):
+        monte_carlo_kernel(st.Matern(2.5), x.long())
+
+
 def test_kernels_of_an_activation_by_its_name():
     x = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for of in (kernel_of, ntk_of):

@@ -117,6 +117,27 @@ def test_further_training_makes_the_prior_stale(silence):
         st.exact_predictor(model)
 
 
+def test_training_the_trunk_behind_a_frozen_head_makes_the_prior_stale(silence, tmp_path):
+    model = st.MLP(3, 2, hidden=(6, 8))
+    st.predict(st.calibrate_prior(model, X), X)
+    model.head.requires_grad_(False)
+    step(model)
+    with pytest.warns(UserWarning, match=STALE):
+        st.predict(model, X)
+    st.predict(model, X)  # it was said
+    other = st.MLP(3, 2, hidden=(6, 8))
+    other.load_state_dict(model.state_dict())  # with the trunk that has changed, and the prior before
+    with pytest.warns(UserWarning, match=STALE):
+        st.predict(other, X)
+    around = nn.Sequential(nn.Linear(3, 3), st.calibrate_prior(model, X))
+    st.predict(around, X)  # what is in front of it is no further training of this network
+    st.predict(model, X), st.predict(model.double(), X)
+    before = model.head.restored_prior.mark
+    model.head.restored_prior.mark = before[:2]  # as in files of the head alone
+    step_of_trunk = [weight.detach().add_(1) for weight in model.trunk.parameters()]
+    assert step_of_trunk and st.predict(model, X).prior_restored
+
+
 def test_training_a_copy_further_makes_its_prior_stale():
     model = st.calibrate_prior(network(), X)
     posterior = st.fit(st.ExactDropout(), lambda: copy.deepcopy(model), (X, Y), st.Training(epochs=1))

@@ -4,6 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -125,8 +128,25 @@ def test_integers_are_refused_where_real_numbers_are_needed(model, kind):
 
 def test_wrong_columns_are_named():
     plain = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))
-    with pytest.raises(ValueError, match=r"whose first weights are \(4, 3\) torch.float32; got x \(120, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"first weights are \(4, 3\) torch.float32; got x \(120, 2\).*takes 3 columns and gets 2$"
+    ) as error:
         st.predict(plain, X[:, :2])
+    assert "mat1" not in str(error.value) and "integers" not in str(error.value)
+    assert "mat1" in str(error.value.__cause__), "which says where"
+    with pytest.raises(ValueError, match=r"x\.float\(\) makes real numbers of integers$"):
+        st.predict(plain, X.long())
+
+
+def test_what_is_deployed_refuses_another_type(model, infinite):
+    deep = st.InfiniteWidth(lengthscale=1.0, variance=1.0, temperature=1.0).posterior(
+        st.MLP(3, 2, hidden=(8, 8)), (X, Y)
+    )
+    for network in (st.exact_predictor(model), st.exact_predictor(deep), st.exact_predictor(model.head)):
+        with pytest.raises(ValueError, match=r"inputs must be torch.float32, .*got torch.float64; use x.to\(torch.fl"):
+            network(X.double())
+        assert len(network(X)) == 2
+    assert len(st.exact_predictor(infinite)(X.double())) == 2, "without a trunk there are no weights in another type"
 
 
 class Words(nn.Module):
@@ -146,7 +166,9 @@ def test_mappings_of_arrays_and_embeddings():
     expected = st.predict(network, {"ids": ids, "mask": mask}).probs
     given = {"ids": ids.numpy(), "mask": mask.double().numpy()}
     torch.testing.assert_close(st.predict(network, given, batch_size=50).probs, expected)
-    with pytest.raises(ValueError, match=r"that Words takes.*got ids \(120, 5\) torch.float32, mask"):
+    with pytest.raises(
+        ValueError, match=r"that Words takes.*got ids \(120, 5\) torch.float32, mask.*x\.long\(\) makes"
+    ):
         st.predict(network, {"ids": ids.float(), "mask": mask})
 
 
@@ -238,9 +260,27 @@ def test_what_is_no_method_gets_an_answer(model, method, instead):
         lambda: st.calibrate(model, (X, Y), method),
         lambda: st.conformal(model, (X, Y), method=method),
         lambda: st.fit(method, lambda: st.MLP(3, 2), (X, Y), TRAINING),
+        lambda: st.StationaryClassifier((10,), method=method).fit(X.numpy(), Y.numpy()),
     ):
         with pytest.raises(TypeError, match=message):
             ask()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu", "cuda:1", torch.device("cuda")])
+def test_a_device_is_no_method(model, device):
+    with pytest.raises(TypeError, match=r"got the device 'c.*': move the network and its inputs there, model\.to\('c"):
+        st.predict(model, X, device)
+
+
+def test_targets_go_beside_their_inputs(model, infinite):
+    for y in (Y, Y.numpy()):
+        for ask in (
+            lambda y: st.conformal(model, X, y),
+            lambda y: st.calibrate(model, X, y),
+            lambda y: st.InfiniteWidth().posterior(model, X, y),
+        ):
+            with pytest.raises(TypeError, match=r"targets go beside their inputs.*\(x, y\)"):
+                ask(y)
 
 
 def test_every_method_is_one():
@@ -253,7 +293,14 @@ def test_an_estimator_is_no_network():
     for ask in (lambda: st.predict(estimator, X), lambda: st.calibrate(estimator, (X, Y))):
         with pytest.raises(TypeError, match=r"got StationaryClassifier; of an estimator use .* predictive\(X\)"):
             ask()
-    with pytest.raises(ValueError, match=r"method must be .* \(an instance, not its class\)"):
-        st.StationaryClassifier((10,), method=st.MCDropout).fit(X.numpy(), Y.numpy())
+    pipe = make_pipeline(StandardScaler(), st.StationaryClassifier()).fit(X.numpy(), Y.numpy())
+    for ask in (lambda: st.predict(pipe, X), lambda: st.OODDetector(pipe).fit(X.numpy())):
+        with pytest.raises(TypeError, match=r"got Pipeline; .* pipe\[-1\], and .* pipe\[:-1\]\.transform\(X\)"):
+            ask()
+    st.OODDetector(pipe[-1]).fit(pipe[:-1].transform(X.numpy()))
+    foreign = LogisticRegression().fit(X.numpy(), Y.numpy())
+    for detector in (st.OODDetector(foreign), st.OODDetector(foreign, lambda x: x[:, 0])):
+        with pytest.raises(TypeError, match=r"got LogisticRegression; stationary\.fit makes one; for a table"):
+            detector.fit(X.numpy())
     scores = st.OODDetector(estimator, "mutual_information").fit(X.numpy()).scores(X.numpy())
     np.testing.assert_allclose(scores, estimator.uncertainty(X.numpy(), "mutual_information"), rtol=1e-6)

@@ -40,7 +40,7 @@ def test_only_layers_that_can_read_the_dropout_are_watched():
         readout = find_readout(model, torch.randn(5, 8), last_layer=False, restore_prior=None)
         assert readout is not None and readout.weight is model[3].weight and seen == [0, 0, 1]
         model.append(nn.Linear(3, 2))
-        with pytest.raises(ValueError, match="shapes"):
+        with pytest.raises(ValueError, match=r"a layer of it takes 3 columns and gets 2$"):
             find_readout(model, torch.randn(5, 8), last_layer=False, restore_prior=None)
     assert not any(module._forward_hooks for module in model.modules())
 

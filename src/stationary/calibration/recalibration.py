@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from stationary.calibration._rows import predicted
 from stationary.inference import Method, Posterior
 from stationary.inference.base import joint_of
+from stationary.inference.unsure import warn_if_far_too_unsure
 from stationary.nn.running import Inputs
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, Predictive
 from stationary.training import Data
@@ -126,7 +127,12 @@ def calibrate(
     if isinstance(pred, Gaussian):
         factor, noise = _spread(pred, y)
         return replace(made, factor=factor, noise=noise)
-    return replace(made, temperature=_temperature(pred, _log_prior(rows.posterior), y))
+    temperature = _temperature(pred, _log_prior(rows.posterior), y)  # which checks y
+    if isinstance(pred, Categorical) and not hasattr(rows.posterior, "untempered"):  # whose numbers fitted new rows
+        warn_if_far_too_unsure(
+            pred, y, "its temperature corrects that near the data; a network that was trained too little needs training"
+        )
+    return replace(made, temperature=temperature)
 
 
 def _log_prior(posterior: Posterior) -> Tensor:

@@ -189,6 +189,11 @@ def rows_needed(share: float, name: str) -> int:
         share: the share, in (0, 1); any other is an error.
         name: name of the share in the error.
     """
+    if getattr(share, "ndim", 0):  # a tensor or an array of targets
+        raise TypeError(
+            f"{name} must be a number in (0, 1), got {type(share).__name__}; targets go beside their inputs, as a pair "
+            "(x, y)"
+        )
     if not 0 < share < 1:
         raise ValueError(f"{name} must be in (0, 1), got {share!r}; 0.9 is for 90 % of new rows")
     return math.ceil(share / (1 - share) - 1e-9)

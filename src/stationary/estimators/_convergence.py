@@ -1,4 +1,4 @@
-"""What a fit says of itself: that it ended too early, or that its network is far too unsure."""
+"""What a fit says of itself where it ended too early."""
 
 import math
 import warnings
@@ -8,14 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stationary._extras import extra
-from stationary.predictive import Categorical
 
 with extra("sklearn"):
     from sklearn.exceptions import ConvergenceWarning
 
 TOLERANCE = 1e-4  # smallest fall of the loss in an epoch that counts, the default of scikit-learn's networks
 SIGMAS = 3.0  # standard errors beyond which a fall is no chance
-MANY_SIGMAS = 4.0  # of errors on the rows by which an epoch was chosen, which flatters: well-trained networks reach 3
 
 
 def warn_unless_converged(losses: Sequence[float], n_iter: int, max_iter: int, patience: int, what: str) -> None:
@@ -47,25 +45,3 @@ def _falls(losses: NDArray[np.float64], patience: int) -> bool:
     before, last = losses[-2 * k : -k], losses[-k:]
     chance = SIGMAS * math.sqrt((before.var() + last.var()) / k)
     return bool(before.mean() - last.mean() > max(chance, TOLERANCE * k))
-
-
-def warn_if_far_too_unsure(pred: Categorical, labels: NDArray[np.int64]) -> None:
-    """Warn where the probabilities expect more than twice the errors that are made on held-out rows.
-
-    By the probabilities p of the predicted classes, sum (1 - p) errors are expected, with variance sum p (1 - p). The
-    difference must be beyond chance.
-
-    Args:
-        pred: the prediction of held-out rows.
-        labels: (n,) indices of their classes.
-    """
-    sure = pred.probs.max(-1).values.double().cpu().numpy()
-    errors, expected = int((pred.predict().cpu().numpy() != labels).sum()), float((1 - sure).sum())
-    if expected > 2 * errors and expected - errors > MANY_SIGMAS * math.sqrt(float((sure * (1 - sure)).sum())):
-        warnings.warn(
-            f"the network is far too unsure: of {len(sure)} held-out rows it expects {expected:.0f} wrong and gets "
-            f"{errors} wrong; train it longer (max_iter, learning_rate_init), lower alpha or dropout, or correct its "
-            "probabilities with stationary.calibrate",
-            UserWarning,
-            stacklevel=3,
-        )

@@ -19,7 +19,7 @@ from stationary._checks import is_count
 from stationary._extras import extra
 from stationary.estimators._convergence import warn_unless_converged
 from stationary.inference import InfiniteWidth, Method, Posterior, fit
-from stationary.inference.base import Networks
+from stationary.inference.base import Networks, check_method
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
@@ -176,6 +176,8 @@ class Network(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """Check the parameters that the rest of the library knows by another name, or not at all."""
+        if self.method is not None:
+            check_method(self.method)
         sizes = self._layers()
         limit = self.method is None and not sizes
         on_cpu = torch.device(self.device or "cpu").type == "cpu"
@@ -186,10 +188,6 @@ class Network(BaseEstimator):
                 f"one of {', '.join(KERNELS)} for infinite width; set hidden_layer_sizes=(300,) for other activations"
                 if limit
                 else "a name of stationary.activation or a module such as stationary.Matern(nu=1.5)",
-            ),
-            "method": (
-                self.method is None or (hasattr(self.method, "posterior") and not isinstance(self.method, type)),
-                "a method of inference, such as stationary.MCDropout(100) (an instance, not its class), or None",
             ),
             "alpha": (
                 self.alpha in (None, 0) or _is_between(self.alpha, 0, math.inf),

@@ -11,10 +11,10 @@ from torch import nn
 from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.calibration.sets import rows_needed
-from stationary.estimators._convergence import warn_if_far_too_unsure
 from stationary.estimators._decisions import Deciding
 from stationary.estimators._network import ROWS, Array
 from stationary.inference import Method, predict
+from stationary.inference.unsure import warn_if_far_too_unsure
 from stationary.ood import SCORES
 from stationary.predictive import Categorical
 
@@ -31,6 +31,13 @@ class StationaryClassifier(ClassifierMixin, Deciding):
     As it comes it has infinite width: nothing is trained, and the parameters from ``dropout`` on, but for ``method``,
     ``random_state``, ``device`` and ``verbose``, are those of finite networks. Names and meanings are those of
     ``sklearn.neural_network.MLPClassifier`` where both have a parameter.
+
+    A ``ConvergenceWarning`` says that ``max_iter`` ended a training whose loss still fell. Another warning says that
+    the network is far too unsure, where its probabilities expect more than twice the errors that it makes on the rows
+    that ``early_stopping`` holds out, beyond chance: such a network was trained too little.
+
+    There is no ``partial_fit``: an estimator is fitted again with all rows, or the posterior of infinite width takes
+    more by ``posterior_.update``. Tables are dense; a sparse one is refused with scikit-learn's own error.
 
     Args:
         hidden_layer_sizes: widths of the hidden layers of a finite network. The last one has the activation and
@@ -134,7 +141,12 @@ class StationaryClassifier(ClassifierMixin, Deciding):
         some = rows if trained and self.early_stopping and not np.ptp(weight) else rows[:1]
         pred = predict(self.posterior_, self._inputs(X[some]), batch_size=ROWS)  # if the method cannot, it says so now
         if len(some) > 1:
-            warn_if_far_too_unsure(pred, labels[some])
+            warn_if_far_too_unsure(
+                pred,
+                torch.as_tensor(labels[some]),
+                "train it longer (max_iter, learning_rate_init), lower alpha or dropout, or correct its probabilities "
+                "with stationary.calibrate",
+            )
         return self
 
     def predictive(self, X: Any) -> Categorical:

@@ -79,6 +79,9 @@ class StationaryRegressor(RegressorMixin, Deciding):
     The parameters are those of ``StationaryClassifier`` and ``noise``; rows are held out without strata. There may be
     one target or several, which one network predicts together.
 
+    A ``ConvergenceWarning`` says that ``max_iter`` ended a training whose loss still fell. There is no ``partial_fit``,
+    no ``class_weight``, and a sparse table is refused with scikit-learn's own error.
+
     Args:
         noise: "constant", the same noise variance for all rows; or "input", one that depends on the input, for a table
             whose targets scatter more in some places than in others. With infinite width the residuals show it

@@ -80,6 +80,11 @@ class NetworkKernel(Kernel):
         if self.has_lengthscale:
             self.lengthscale = self.activation.lengthscale
 
+    def __call__(self, x1: Any, x2: Any = None, *args: Any, **params: Any) -> Any:
+        """The kernel between x1 (n, d) and x2 (m, d), by default x1: tensors or arrays."""
+        x2 = None if x2 is None else torch.as_tensor(x2)
+        return super().__call__(torch.as_tensor(x1), x2, *args, **params)
+
     @property
     def is_stationary(self) -> bool:
         """Networks with a Gaussian bias are stationary only locally."""

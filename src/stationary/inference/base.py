@@ -1,9 +1,11 @@
 """The contract: what a method is, what a posterior promises, and how both run a network."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from stationary.nn.restored_prior import missing_variances
@@ -25,6 +27,8 @@ NICKNAMES = {  # what people write for a method, and what they mean
     "laplace": "Laplace()",
     "infinitewidth": "InfiniteWidth()",
 }
+
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d+)?")
 
 
 class Posterior(Protocol):
@@ -128,6 +132,16 @@ def check_method(method: object) -> None:
         got, instead = f"the class {method.__name__}", f"{method.__name__}(), with brackets"
     elif isinstance(method, int) and not isinstance(method, bool):
         got, instead = repr(method), f"MCDropout({method}) for as many samples"
+    elif isinstance(method, torch.device) or (isinstance(method, str) and _DEVICE.fullmatch(method)):
+        raise TypeError(
+            f"method must be {NAMED}, or another method of inference; got the device {str(method)!r}: move the network "
+            f"and its inputs there, model.to({str(method)!r}) and x.to({str(method)!r})"
+        )
+    elif getattr(method, "ndim", 0):  # a tensor or an array
+        raise TypeError(
+            f"method must be {NAMED}, or another method of inference; got {type(method).__name__}: targets go beside "
+            "their inputs, as a pair (x, y)"
+        )
     elif isinstance(method, str):
         close = get_close_matches(method.lower(), NICKNAMES, n=1, cutoff=0.5)
         got, instead = repr(method), NICKNAMES[close[0]] if close else "MCDropout(100)"

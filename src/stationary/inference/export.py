@@ -27,8 +27,8 @@ def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
             features are what enters the last layer, that layer's output must be the output of the network.
     """
     if isinstance(model, InfiniteWidthPosterior):
-        return predictor(model)
-    warn_if_stale([only_head(model)])
+        return _refusing(predictor(model))
+    warn_if_stale([(only_head(model), model)])
     noisy = isinstance(model, MeanAndNoise)
     model = deepcopy(model.network if isinstance(model, MeanAndNoise) else model).eval()
     head: Any = only_head(model)
@@ -36,9 +36,23 @@ def exact_predictor(model: nn.Module | InfiniteWidthPosterior) -> nn.Module:
         head.output = _first_half(head.output)
     name = next(name for name, module in model.named_modules() if module is head)
     if not name:
-        return MomentHead(head)
+        return _refusing(MomentHead(head))
     model.set_submodule(name, MomentHead(head))
+    return _refusing(model)
+
+
+def _refusing(model: nn.Module) -> nn.Module:
+    """The model, which refuses inputs of another type than its weights: what is deployed converts nothing."""
+    model.register_forward_pre_hook(_refuse_other_types)
     return model
+
+
+def _refuse_other_types(model: nn.Module, args: tuple[Any, ...]) -> None:
+    known = {parameter.dtype for parameter in model.parameters()}
+    for x in args:
+        if known and isinstance(x, Tensor) and x.is_floating_point() and x.dtype not in known:
+            own = next(model.parameters()).dtype
+            raise ValueError(f"inputs must be {own}, as the weights of the network, got {x.dtype}; use x.to({own})")
 
 
 def _first_half(linear: nn.Linear) -> nn.Linear:

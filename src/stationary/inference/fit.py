@@ -1,6 +1,6 @@
 """The only way to train a method: networks are built, trained and made into a posterior."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from stationary.inference.base import Method, Posterior, check_method
+from stationary.inference.unsure import first_rows, warn_if_far_too_unsure
 from stationary.training import Build, Data, Progress, Remembering, Training, train_folds
 
 
@@ -41,7 +42,7 @@ def fit(
         sample_weight: (n,) the weight of each row in the loss, where the data are tensors; all rows weigh the same by
             default.
         validation: data whose loss decides when to stop (``training.patience``), and by which a method chooses where
-            it has something to choose.
+            it has something to choose. Where its first rows show a classifier to be far too unsure, a warning says so.
         seeds: one seed for each network; by default ``training.seed``, ``training.seed`` + 1, ...
         progress: function that is called after each epoch with its number, the training loss and the validation loss.
         keep_diverged: whether to keep networks whose loss is no longer finite, instead of raising an error.
@@ -49,7 +50,7 @@ def fit(
             that was stopped continues from it.
         device: device to train on; by default that of the tensors, or that on which ``build`` puts the network.
     """
-    return fit_folds(
+    [posterior] = fit_folds(
         method,
         build,
         [data],
@@ -61,7 +62,14 @@ def fit(
         keep_diverged=keep_diverged,
         checkpoint=checkpoint,
         device=device,
-    )[0]
+    )
+    if training.loss == "cross_entropy" and validation is not None and not isinstance(validation, Iterator):
+        warn_if_far_too_unsure(
+            *first_rows(posterior, validation),
+            "train it longer (epochs, learning_rate), lower weight_decay or dropout, or correct its probabilities with "
+            "stationary.calibrate",
+        )
+    return posterior
 
 
 def fit_folds(

@@ -77,10 +77,15 @@ def as_posterior(model: nn.Module | Posterior, method: Method | None = None) -> 
     if isinstance(model, nn.Module):
         return (DEFAULT if method is None else method).posterior(model)
     if not hasattr(model, "networks"):
-        raise TypeError(
-            f"model must be a trained network or a posterior, got {type(model).__name__}; of an estimator use its own "
-            "methods, such as predictive(X), or its posterior_ on its inputs(X)"
-        )
+        if hasattr(model, "predictive"):
+            instead = "of an estimator use its own methods, such as predictive(X), or its posterior_ on its inputs(X)"
+        elif hasattr(model, "steps"):
+            instead = (
+                "of a Pipeline take the last step, pipe[-1], and what the others make of X, pipe[:-1].transform(X)"
+            )
+        else:
+            instead = "stationary.fit makes one; for a table take StationaryClassifier or StationaryRegressor"
+        raise TypeError(f"model must be a trained network or a posterior, got {type(model).__name__}; {instead}")
     if method is not None:
         raise ValueError(
             f"method must be None for a {type(model).__name__}, which has its own; got {method!r}: leave it out"

@@ -14,6 +14,7 @@ from stationary.nn.inputs import tensor_of
 from stationary.nn.running import Batches, Inputs, batches, call, evaluating, modules_of, outputs_of
 
 QUANTILE = 0.05  # share of the training data with smaller features than the reference; v(x) = 0 for the other 95 %
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers of as many bytes
 FAR = 1e6  # distance at which a decaying activation must be near 0
 
 
@@ -40,12 +41,12 @@ class RestoredPrior(nn.Module):
 
     Both s^2 and k are set by ``calibrate_prior``; until then they are None. They are buffers, so they travel with the
     ``state_dict`` of the network, and a network that loads one without them forgets its own. A third one knows the
-    weights of the head again: after further training the prior is stale.
+    weights of the network again: after further training, also of the trunk alone, the prior is stale.
     """
 
     variance: Tensor | None  # s^2, (out_features,)
     reference: Tensor | None  # k, a scalar
-    mark: Tensor | None  # (2,) a digest of the head's weights, and the bits of their type; None where nobody noted it
+    mark: Tensor | None  # (4,) what ``_mark`` says of the weights; None where nobody noted it
     place: Tensor  # empty; it shows the device of the module
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ def calibrate_prior(
     quantile = np.quantile(torch.cat(norms).double().cpu().numpy(), QUANTILE)  # torch's takes 16 million at most
     reference = torch.as_tensor(quantile).to(variance)
     prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
-    prior.mark = torch.tensor(_mark(_weights(head)), device=variance.device)
+    prior.mark = torch.tensor(_mark(head, model), device=variance.device)
     head.restored_prior = prior  # type: ignore[attr-defined]  # where it has none yet, it becomes a submodule
     return model
 
@@ -251,32 +252,52 @@ def lacks_prior(head: Head) -> bool:
     return _DECAYS[head.activation]
 
 
-def has_stale_prior(head: Head) -> bool:
-    """Whether the weights of a head have changed since ``calibrate_prior``; for each state it is said once.
+def has_stale_prior(head: Head, network: nn.Module) -> bool:
+    """Whether the weights of a network have changed since ``calibrate_prior``; for each state it is said once.
 
     The weights are read only where something has written to them since the last look.
+
+    Args:
+        head: a head of the network.
+        network: the network; of another one around the same head, or in another type, only the head is looked at.
     """
-    prior, weights = prior_of(head), _weights(head)
-    if prior is None or prior.mark is None or any(weight.is_inference() for weight in weights):
+    prior = prior_of(head)
+    if prior is None or prior.mark is None:
+        return False
+    weights = _weights(network)
+    if any(weight.is_inference() for weight in weights):
         return False
     now = tuple((weight.data_ptr(), weight._version) for weight in weights)
     if _SEEN.get(prior) == now:
         return False
     _SEEN[prior] = now
-    then, mark = prior.mark.tolist(), _mark(weights)
+    then, mark = prior.mark.tolist(), _mark(head, network)
     if then[1] != mark[1]:  # the network has another floating-point type now: these are the weights from now on
         prior.mark = prior.mark.new_tensor(mark)
         return False
-    return then != mark
+    same = then[3:] == mark[3:]  # older files know the head alone
+    return then[0] != mark[0] or (same and then[2] != mark[2])
 
 
 def _weights(head: Any) -> list[Tensor]:
     return [weight for module in modules_of(head) for weight in module._parameters.values() if weight is not None]
 
 
-def _mark(weights: list[Tensor]) -> list[int]:
-    """A digest of the weights, and the bits of their type."""
-    digest = hashlib.blake2b(digest_size=8)
+def _mark(head: Any, network: nn.Module) -> list[int]:
+    """A digest of the head's weights, the bits of their type, and a sum over all others with the bytes that they take.
+
+    The sum is that of the bits of each number, read as an integer: it is exact in every order and on every device, and
+    takes no copy of a large trunk.
+    """
+    weights, digest = _weights(head), hashlib.blake2b(digest_size=8)
     for weight in weights:
         digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return [int.from_bytes(digest.digest(), "little") >> 1, torch.finfo(weights[0].dtype).bits]
+    own = {id(weight) for weight in weights}
+    others = [weight.detach().contiguous().reshape(-1) for weight in _weights(network) if id(weight) not in own]
+    total = sum(int(weight.view(BITS[weight.element_size()]).sum(dtype=torch.int64)) for weight in others)
+    return [
+        int.from_bytes(digest.digest(), "little") >> 1,
+        torch.finfo(weights[0].dtype).bits,
+        total % 2**62,
+        sum(weight.nbytes for weight in others),
+    ]

@@ -14,6 +14,7 @@ from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, te
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 Batches: TypeAlias = Iterable[Any]  # batches of inputs, or of pairs of inputs and targets, as of a DataLoader
 MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not implemented for")  # PyTorch's words for it
+PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two matrices
 
 
 @contextmanager
@@ -73,14 +74,19 @@ def call(model: nn.Module, x: Inputs) -> Any:
 
 def _misfit(model: nn.Module, x: Inputs, error: RuntimeError) -> str:
     """What to say where the inputs have a shape or a type that the network does not take."""
-    parts = x.items() if isinstance(x, Mapping) else [("x", x)]
+    parts = list(x.items()) if isinstance(x, Mapping) else [("x", x)]
     got = ", ".join(f"{name} {tuple(part.shape)} {part.dtype}" for name, part in parts)
     own = first_tensor(model, floating=True)
     first = "" if own is None else f", whose first weights are {tuple(own.shape)} {own.dtype}"
-    return (
-        f"inputs must have the columns and the type that {type(model).__name__} takes{first}; got {got}: {error}. "
-        "x.float() makes real numbers of integers"
-    )
+    if not all(part.is_floating_point() for _, part in parts):
+        instead = "x.float() makes real numbers of integers"
+    elif "Long" in str(error):
+        instead = "x.long() makes integers, as embeddings take them"
+    elif sizes := PRODUCT.search(str(error)):
+        instead = f"a layer of it takes {sizes[2]} columns and gets {sizes[1]}"
+    else:
+        instead = "the error above says in which layer they do not fit"
+    return f"inputs must have the columns and the type that {type(model).__name__} takes{first}; got {got}: {instead}"
 
 
 def outputs_of(result: Any) -> Tensor:

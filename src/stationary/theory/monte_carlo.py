@@ -37,7 +37,7 @@ def monte_carlo_kernel(
 
     Args:
         activation: any element-wise function.
-        x1, x2: inputs (n, d) and (m, d); x2 defaults to x1.
+        x1, x2: inputs (n, d) and (m, d), tensors or arrays; x2 defaults to x1.
         n_units: number of hidden units; the error falls like 1 / sqrt(n_units).
         weights: distribution of the weights before they are multiplied by weight_std: "gaussian", "binary" (signs),
             "sphere" (uniform on the unit sphere) or "one" (all ones).
@@ -47,7 +47,8 @@ def monte_carlo_kernel(
         normalize: whether to multiply the kernel by sqrt(2 pi) bias_std, or by the width of a uniform bias.
         seed: seed of the random units.
     """
-    x2 = x1 if x2 is None else x2
+    x1 = torch.as_tensor(x1)
+    x2 = x1 if x2 is None else torch.as_tensor(x2)
     check_choice("weights", weights, WEIGHTS)
     check_choice("bias", bias, BIASES)
     check_finite("weight_std", weight_std)
@@ -56,6 +57,8 @@ def monte_carlo_kernel(
         raise ValueError(f"n_units must be an integer of at least 2, for a standard error; got {n_units!r}")
     if x1.dim() != 2 or x2.dim() != 2 or x1.shape[1] != x2.shape[1]:
         raise ValueError(f"x1 and x2 must be (n, d) and (m, d), got {tuple(x1.shape)} and {tuple(x2.shape)}")
+    if not x1.is_floating_point() or x1.dtype != x2.dtype:
+        raise ValueError(f"x1 and x2 must hold real numbers of one type, got {x1.dtype} and {x2.dtype}; use x.double()")
     w, b = random_units(x1, n_units, weights, bias, weight_std, bias_std, seed)
     first = activation(x1 @ w + b)
     second = activation(x2 @ w + b)

@@ -1,5 +1,6 @@
 """A user's mistake gets a line that says what to do, never a traceback; and status says where it looked."""
 
+import csv
 import errno
 import os
 import tempfile
@@ -33,13 +34,25 @@ def said(result):
 
 
 def refuse(monkeypatch, number, name=""):
-    """Let files whose name begins so be refused with this error of the operating system."""
-    make = tempfile.mkstemp
+    """Let files whose name begins so be refused as the operating system does: a full disk when they are written."""
+    make, sync, full = tempfile.mkstemp, os.fsync, set()
 
     def mkstemp(**options):
-        if options["prefix"].startswith(f".{name}"):
-            raise OSError(number, os.strerror(number), str(options["dir"]))
-        return make(**options)
+        refused = options["prefix"].startswith(f".{name}")
+        if refused and number != errno.ENOSPC:
+            raise OSError(number, os.strerror(number), f"{options['dir']}/{options['prefix']}x1y2z3")
+        handle, path = make(**options)
+        if refused:
+            full.add(handle)
+        return handle, path
+
+    def fsync(handle):
+        if handle in full:
+            full.remove(handle)
+            raise OSError(number, os.strerror(number))  # it names no file
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
 
@@ -61,16 +74,36 @@ def test_a_file_is_no_folder_for_results(call, command):
 def test_a_place_below_a_file_is_none(call):
     with open("afile", "w"):
         pass
-    result = call("run", *SMOKE, "--out", "afile/below")
-    assert result.exit_code == 1 and "afile/below" in said(result)
-    assert "Not a directory; choose a folder" in said(result)
+    for command in (("run", *SMOKE), ("status",), ("report",), ("archive",)):
+        result = call(*command, "--out", "afile/below/it")
+        assert result.exit_code == 2 and "'--out': afile is a file; name a folder" in said(result), command
+    for command in ("archive", ("trunk", "paper")):
+        result = call(*((command,) if isinstance(command, str) else command), "--to", "afile/below")
+        assert result.exit_code == 2 and "'--to': afile is a file; name a folder" in said(result), command
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="there is no place where nobody makes folders")
+def test_a_place_where_no_folder_can_be_made(call):
+    result = call("run", *SMOKE, "--out", "/proc/foo")
+    assert result.exit_code == 1 and "/proc/foo/runs/covariance" in said(result)
+    assert "no folder can be made there; choose a folder that you may read and write." in said(result)
+
+
+def test_a_folder_that_cannot_be_read(call, monkeypatch):
+    def unreadable(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(cli.Path, "exists", unreadable)
+    result = call("status")
+    assert result.exit_code == 1 and said(result).startswith("out/runs/")
+    assert said(result).endswith(": Permission denied; choose a folder that you may read and write.")
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.EACCES, "Permission denied; choose a folder that you may write to"),
-        (errno.EROFS, "Read-only file system; choose a folder that you may write to"),
+        (errno.EACCES, "Permission denied; choose a folder that you may read and write"),
+        (errno.EROFS, "Read-only file system; choose a folder that you may read and write"),
         (errno.ENOSPC, "No space left on device; make room there, or choose a folder on another disk"),
     ],
 )
@@ -78,13 +111,15 @@ def test_a_folder_that_takes_no_files(call, monkeypatch, number, advice):
     with monkeypatch.context() as patch:
         refuse(patch, number)
         result = call("run", *SMOKE)
-    assert result.exit_code == 1 and advice in said(result) and "out/runs/covariance" in said(result)
+    assert result.exit_code == 1 and advice in said(result) and "What is finished is kept." in said(result)
+    assert "out/runs/covariance" in said(result) and ".json: " in said(result), "the file, not a temporary one"
     call("run", *SMOKE)
     for command in (("report", "covariance"), ("report", "covariance", "--format", "csv"), ("archive", "covariance")):
         with monkeypatch.context() as patch:
             refuse(patch, number)
             result = call(*command)
-        assert result.exit_code == 1 and advice in said(result), command
+        assert result.exit_code == 1 and said(result).endswith(f"{advice}."), command
+        assert "x1y2z3" not in said(result) and "covariance" in said(result), command
 
 
 def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch):
@@ -127,16 +162,37 @@ def test_what_is_gone_is_not_said_to_be_there(call, tmp_path):
 
 
 def test_every_table_has_a_csv_file(call, tmp_path):
+    """Those of the section, and the verdicts on top."""
     call("run", *SMOKE)
     assert call("report", "covariance", "--format", "csv").exit_code == 0
     experiment = EXPERIMENTS["covariance"]
     (config,) = experiment.config.configs("smoke")
     run = RunStore(cli.Path("out/runs")).load("covariance", experiment.config.VERSION, config)
-    tables = experiment.report.report([(config, run.arrays)]).tables
-    assert tables
+    section = experiment.report.report([(config, run.arrays)])
+    tables = section.tables
+    assert tables and section.verdicts
+    with open("out/verdicts-covariance.csv", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["claim", "where", "found", "verdict"]
+    assert rows == [[v.claim, v.where, v.found, "not decided"] for v in section.verdicts], "by runs of the scale smoke"
     for number, table in enumerate(tables, 1):
         lines = (tmp_path / "here" / "out" / f"covariance-table{number}.csv").read_text().splitlines()
         assert len(lines) == len(table.rows) + 1 and lines[0].split(",")[0] == table.columns[0]
+
+
+def test_a_page_that_is_no_report_of_ours_is_not_replaced(call):
+    call("run", *SMOKE)
+    for name in ("report.html", "report-covariance.html"):
+        with open(f"out/{name}", "wb") as file:
+            file.write(b"my own \xff page")
+        for names in ((), ("covariance",)):
+            if names or name == "report.html":
+                result = call("report", *names)
+                assert result.exit_code == 1 and f"out/{name} is there and is no report of ours" in said(result)
+        with open(f"out/{name}", "rb") as file:
+            assert file.read() == b"my own \xff page"
+        os.remove(f"out/{name}")
+    assert call("report").exit_code == call("report").exit_code == 0, "a report of ours is replaced"
 
 
 @pytest.mark.parametrize(
@@ -146,11 +202,30 @@ def test_every_table_has_a_csv_file(call, tmp_path):
         (("banana", "--prior", "matern53"), "matern52"),
         (("uci", "--dataset", "diabets"), "diabetes"),
         (("bananna",), "banana"),
+        (("--device", "cudaa"), "cuda"),
+        (("--scale", "smok"), "smoke"),
     ],
 )
 def test_a_typo_is_answered_by_what_was_meant(call, arguments, meant):
-    result = call("run", *arguments, "--scale", "smoke")
+    result = call("run", "--scale", "smoke", *arguments)
     assert result.exit_code == 2 and f"did you mean {meant}?" in said(result)
+    assert "Value error" not in said(result)
+
+
+def test_what_is_no_typo_is_not_answered_by_itself(call):
+    setting, scale = call("run", "banana", "--set", "hidden"), call("run", "--scale", "bigg")
+    assert said(setting).split("│")[0].count("did you mean") == said(scale).count("did you mean") == 0
+    assert "got 'hidden'; write hidden=VALUE" in said(setting)
+    assert "'bigg' is not one of 'smoke', 'demo', 'paper'" in said(scale)
+
+
+def test_help_shows_flags_without_a_value_and_whole_paragraphs(call):
+    for command in ((), ("report",), ("explore",)):
+        for line in call(*command, "--help").output.splitlines():
+            assert not ("<bool>" in line and ("--version" in line or "--open" in line)), line
+    for command in cli.app.registered_commands:
+        for paragraph in command.callback.__doc__.strip().split("\n\n")[1:]:
+            assert "\n" not in paragraph.strip(), "the help would break the line there"
 
 
 def test_a_report_names_what_is_missing_once(call):

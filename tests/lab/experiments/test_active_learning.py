@@ -11,6 +11,7 @@ from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.active import config, learners, problems, report, run
 from stationary.lab.experiments.active.config import CLASSES_ONLY, SECONDS, WAYS, Config
 from stationary.lab.report.render import render_csv
+from stationary.lab.runs import inside
 from stationary.lab.runs.execute import Task, run_missing
 from stationary.lab.runs.store import RunStore
 
@@ -184,6 +185,28 @@ def test_what_is_stored_is_not_run_again(tmp_path, monkeypatch, results):
     assert (summary.done, summary.reused, asked) == (1, 1, ["infinite width bald"])
     stored = store.load("active", config.VERSION, tasks[1].config)
     np.testing.assert_array_equal(stored.arrays["NLPD"], results["diabetes", "infinite width bald"]["NLPD"])
+
+
+@pytest.mark.usefixtures("kept_each_epoch")
+def test_seconds_of_a_run_that_was_stopped_are_kept(tmp_path, monkeypatch):
+    """Stopped in the second round, it measures the first one no more, and knows the same rows in the second."""
+    one, measured, timed = SMOKE["digits", SECONDS], [], run.timed
+
+    def stopping(taken, name, work, *arguments):
+        measured.append(name)
+        if measured.count(name) == 2 and len(measured) == 8:
+            raise KeyboardInterrupt
+        return timed(taken, name, work, *arguments)
+
+    monkeypatch.setattr(run, "timed", stopping)
+    with inside.a_run([], tmp_path), pytest.raises(KeyboardInterrupt):
+        run.run(one)
+    asked, ask = [], run.asked
+    monkeypatch.setattr(run, "asked", lambda *arguments: asked.append(arguments[4]) or ask(*arguments))
+    with inside.a_run([], tmp_path):
+        arrays = run.run(one)
+    assert len(measured) == 8 + 7 and all(seconds.shape == (1, 2) for seconds in arrays.values())
+    assert len(asked[0].rows) == one.counts[2], "those of the first round as well"
 
 
 def test_seconds_of_every_learner_in_every_round(results):

@@ -197,6 +197,7 @@ def test_same_input_same_page():
 def test_runs_of_one_environment_are_one_entry():
     lists = re.findall(r"<dl>(.*?)</dl>", page(), flags=re.DOTALL)
     facts = [dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text)) for text in lists]
+    assert re.findall(r'</h2>\n<p class="facts"><b>Scale</b> (.*?)</p>', page()) == ["demo", "paper"]
     assert [fact["Runs"] for fact in facts] == ["2", "1", "1"]
     assert facts[0]["Finished"] == "2026-11-15T17:10:55+00:00 to 2026-11-16T19:00:00+00:00"
     assert [fact["Wall time"] for fact in facts] == ["62.5 s", "2 h", "2.5 s"]
@@ -221,13 +222,19 @@ def test_every_verdict_has_a_word_beside_its_colour():
     assert len(cells) == 4 and all('<a href="#second">' in row[0] for row in cells)
     words = [re.sub(r"<.*?>", "", row[-1]) for row in cells]
     assert words == ["✓ holds", "◐ in part", "? not decided", "✗ does not hold"]
+    assert all(row[1].endswith("<small>scale paper</small>") for row in cells), "since another part has another scale"
+    _, second = sections()
+    assert "</b> smoke, which shows that everything works and decides nothing<" in render_html(
+        {"a": Part(second, scale="smoke")}
+    )
+    assert "<small>scale" not in render_html({"a": Part(second, scale="demo"), "b": Part(second, scale="demo")})
     assert re.findall(r'<td class="(\w+)"', table) == ["green", "amber", "amber", "red"]
     assert html.index('class="verdicts"') < html.index("<h2>" + "Second")
     assert 'class="verdicts"' not in render_html({"a": Part(sections()[0])})
 
 
 def test_the_line_on_top_has_scale_date_machine_and_version():
-    [line] = re.findall(r'<p class="facts">(.*?)</p>', page(), flags=re.DOTALL)
+    line, *_ = re.findall(r'<p class="facts">(.*?)</p>', page(), flags=re.DOTALL)  # then that of each part
     text = " ".join(re.sub("<.*?>", " ", line).split())
     assert text.startswith("Scale demo, paper Computed 2026-11-15 to 2026-11-16 Machine ")
     assert "H200" in text and text.endswith("Version stationary 0.1.0 (432bc3a)")
@@ -263,7 +270,8 @@ def test_markdown_has_whole_rows():
     text = render_markdown(sections())
     rows = [line for line in text.splitlines() if line.startswith("|")]
     pipes = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
-    assert pipes == [6] * 5 + [3] * 3
+    assert pipes == [5] * 6 + [6] * 5 + [3] * 3
+    assert text.startswith("## What held\n\n| claim | where | found | verdict |") and "Fourth" in rows[5]
     assert "<script" not in text.replace("\\<", "") and "## Second" in text and "{{ 7\\*7 }}" in text
 
 

@@ -14,6 +14,8 @@ from stationary import _files
 from stationary.inference.infinite_width import _classes
 from stationary.lab.cli import progress
 from stationary.lab.experiments import EXPERIMENTS
+from stationary.lab.experiments.arena.protocol import PROTOCOL
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.runs import inside
 from stationary.lab.runs.execute import Outcome, Task, run_missing
 from stationary.lab.runs.inside import PROGRESS, Progress, Watched, progress_of
@@ -148,6 +150,46 @@ def test_progress_is_noted_where_the_run_is_and_nowhere_else(tmp_path, monkeypat
     assert [path.name for path in folders[0].iterdir()] == [PROGRESS]
     (folders[0] / PROGRESS).write_text("{")
     assert progress_of(folders[0]) is None
+
+
+def test_what_is_noted_in_a_part_is_a_share_of_that_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(inside, "EVERY_S", 0.0)
+    noted = lambda: progress_of(tmp_path)
+    assert list(inside.parts("ab", "letter")) == ["a", "b"], "in no run"
+    with inside.a_run([tmp_path], tmp_path):
+        for fold in inside.parts(range(2), "fold"):
+            assert noted() == Progress(fold / 2, f"fold {fold + 1} of 2")
+            for number in inside.parts(range(4), "round"):
+                inside.watched(10).epoch(5)
+                words = f"fold {fold + 1} of 2, round {number + 1} of 4, epoch 5 of 10"
+                assert noted() == Progress(fold / 2 + (number + 0.5) / 8, words)
+        with inside.part(0, 1, "seed"):
+            inside.watched(10).epoch(1)
+        assert noted() == Progress(0.1, "epoch 1 of 10"), "one of one is no news"
+        assert inside.watched(10).checkpoint == tmp_path / "checkpoint-9.npz", "counted over all parts"
+
+
+def test_a_fit_of_infinite_width_says_how_many_steps_it_has_taken(store, monkeypatch):
+    noted = []
+    monkeypatch.setattr(inside.Inside, "note", lambda run, share, words: noted.append((run.begin, share, words)))
+    run_missing([Task(UCI, replace(LONG, dataset="diabetes", method="infinite width", n_inducing=20))], store)
+    fit = [(begin, share) for begin, share, words in noted if "of the fit" in words]
+    assert noted[-1][2] == f"step {len(fit)} of the fit" and len(fit) > 5
+    assert {begin for begin, _ in fit} == {0.5}, "after the training"
+    assert fit == sorted(set(fit)) and all(0 < share < 1 for _, share in fit)
+
+
+def test_heads_of_the_arena_and_their_grids_say_how_far_they_are(store, monkeypatch):
+    noted = []
+    monkeypatch.setattr(inside.Inside, "note", lambda run, share, words: noted.append((run.words, words)))
+    arena = EXPERIMENTS["arena"]
+    (config,) = (c for c in arena.config.configs("smoke") if c.method == "mc dropout" and c.event not in OF_EVENT)
+    run_missing([Task(arena, config)], store)
+    ((_, grid),) = PROTOCOL["mc dropout"].grid
+    assert {words for words, _ in noted if words} == {f"candidate {k + 1} of {len(grid)}" for k in range(len(grid))} | {
+        f"candidate {k + 1} of 4" for k in range(4)
+    }, "of dropout, and of the weight decay of the network itself"
+    assert ("candidate 1 of 4", "epoch 1 of 100") in noted
 
 
 def test_the_bar_and_the_estimate_move_inside_a_run(store, monkeypatch):

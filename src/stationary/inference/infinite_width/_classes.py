@@ -171,10 +171,11 @@ def solve(
     if begun := journal.begun:
         mean, loss, gradient = begun["mean"], float(begun["loss"]), begun["gradient"]
         problem.root, problem.exact = begun.get("root"), bool(begun["exact"])
-    for _ in range(STEPS):
+    for newton in range(1, STEPS + 1):
         norm = float(gradient.norm())
         if norm <= goal:
             break
+        journal.say(f"Newton step {newton}: gradient {norm:.3g}, to come below {goal:.3g}")
         journal.within(partial(problem.state, mean, loss, gradient))
         accuracy = ACCURACY * min(1.0, norm / max(1.0, problem.scale())) ** 0.5
         direction = problem.newton_direction(mean, gradient, accuracy)

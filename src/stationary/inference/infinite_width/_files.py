@@ -44,7 +44,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
     if rows and posterior.rows is not None:
         optional |= {"z": posterior.rows.z, "y": posterior.rows.y, "weight": posterior.rows.weight}
     tensors |= {name: value for name, value in optional.items() if value is not None}
-    settings = asdict(replace(posterior.method, features=None, store=None, checkpoint=None))
+    settings = asdict(replace(posterior.method, features=None, store=None, checkpoint=None, verbose=False))
     about = {
         "format": "stationary infinite width 1",
         "method": json.dumps(settings),

@@ -39,6 +39,7 @@ class Fit:
         self, method: "InfiniteWidth", network: nn.Module, place: Place, rows: Rows, held: Rows | None
     ) -> None:
         self.method, self.network, self.place = method, network, place
+        self.say = method.verbose if callable(method.verbose) else _printed if method.verbose else _quiet
         device = rows.z.device if has_float64(rows.z.device) else torch.device("cpu")
         self.rows = rows if rows.z.device == device else rows.to(device)
         self.held = held if held is None else held.to(device)
@@ -100,7 +101,7 @@ class Fit:
     def _journal(self, rows: Rows, held: Rows | None, prior: Tensor | None) -> Journal:
         """The steps that a fit of the same settings, network and rows has taken before it was stopped."""
         if self.method.checkpoint is None:
-            return Journal(None)
+            return Journal(None, say=self.say)
         settings = replace(self.method, features=None, store=None, checkpoint=None, verbose=False)
         digest = sha256(f"{settings} {self.fingerprint.digest} {len(rows)}".encode())
         tensors = [] if prior is None else [prior]
@@ -109,7 +110,7 @@ class Fit:
             tensors += [some.z, some.y, some.weight]
         for tensor in tensors:
             digest.update(tensor.detach().contiguous().cpu().numpy().tobytes())
-        return Journal(Path(self.method.checkpoint), digest.hexdigest(), rows.z.device)
+        return Journal(Path(self.method.checkpoint), digest.hexdigest(), rows.z.device, self.say)
 
     def _width(self) -> int | None:
         """The number of outputs of the network, where its last layer tells it."""
@@ -185,7 +186,7 @@ class Fit:
         u = geometry(some.z)
         validation = None if held is None else (geometry(held.z), held.y)
         per_column = not self.trunk if method.per_column is None else method.per_column
-        say = _printed if method.verbose else _quiet
+        say = self.say
         if family is Gaussian:
             return self._numbers_of_values(rows, some, geometry, u, inducing, validation, per_column, say)
         offset = self._offset(rows, n_outputs, family)

@@ -22,6 +22,7 @@ class Journal:
         path: path of the file; None keeps nothing.
         fit: what tells the fit from others: its settings, and a digest of its network and its rows.
         device: device of the fit.
+        say: function that takes a line of text for each step within a long step.
 
     Raises:
         ValueError: the file belongs to another fit, or cannot be read.
@@ -30,13 +31,20 @@ class Journal:
     path: Path | None
     fit: str
     device: torch.device | None
+    say: Callable[[str], object]
     pace: Pace
     steps: list[Named]
     taken: int
     begun: Named  # the state within the step that comes after those, or nothing
 
-    def __init__(self, path: Path | None, fit: str = "", device: torch.device | None = None) -> None:
-        self.path, self.fit, self.device, self.pace = path, fit, device, Pace()
+    def __init__(
+        self,
+        path: Path | None,
+        fit: str = "",
+        device: torch.device | None = None,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.path, self.fit, self.device, self.say, self.pace = path, fit, device, say, Pace()
         self.steps, self.taken, self.begun = [], 0, {}
         if path is not None and path.exists():
             *self.steps, self.begun = self._read(path)

@@ -1,6 +1,6 @@
 """The method: what there is to choose, and how a posterior is made of a trained network and its data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class InfiniteWidth(Method):
         distributed: whether each process of ``torch.distributed`` has a share of the rows and of the validation rows,
             at least one of each, and all want the posterior of the whole. All must call ``posterior``. ``nearest`` then
             knows the rows of its own process only.
-        verbose: whether to print a line for each step of the search.
+        verbose: whether to print a line for each step of the fit; or a function that takes the line.
     """
 
     kernel: str = "matern52"
@@ -96,7 +96,7 @@ class InfiniteWidth(Method):
     store: str | Path | None = None
     checkpoint: str | Path | None = None
     distributed: bool = False
-    verbose: bool = False
+    verbose: bool | Callable[[str], object] = False
 
     def __post_init__(self) -> None:
         choices: tuple[tuple[str, Any, Sequence[Any]], ...] = (
@@ -138,7 +138,7 @@ class InfiniteWidth(Method):
         self,
         networks: Networks,
         data: Data | None = None,
-        *,
+        *mistaken: Any,
         sample_weight: Tensor | None = None,
         validation: Data | None = None,
         observed: Sequence[Any] | None = None,
@@ -153,7 +153,13 @@ class InfiniteWidth(Method):
             validation: data that the network was not trained on, by whose NLPD the length-scale, the variance and the
                 temperature (or the noise) are chosen.
             observed: not used.
+            mistaken: nothing; targets that are passed here get an answer.
         """
+        if mistaken:
+            raise TypeError(
+                f"posterior takes its data as one argument, got also {type(mistaken[0]).__name__}; targets go beside "
+                "their inputs: write posterior(model, (x, y)), and the others by name"
+            )
         network = only_network(networks, self)
         if data is None:
             raise ValueError(

@@ -15,24 +15,35 @@ from stationary.lab.cli import places
 from stationary.lab.cli.chosen import chosen
 from stationary.lab.cli.console import say, warn
 from stationary.lab.cli.data import data, trunk
-from stationary.lab.cli.options import Names, Out
+from stationary.lab.cli.options import Names, Out, folder
 from stationary.lab.cli.report import report
 from stationary.lab.cli.run import run
+from stationary.lab.cli.select import meant
 from stationary.lab.cli.status import list_experiments, status
 from stationary.lab.runs.archive import archive
 from stationary.lab.runs.store import RunStore
 
+QUOTE = "'"  # around words in messages
+
 
 class Commands(TyperGroup):
-    """The commands; where a folder cannot be read or written, a line says so instead of a traceback."""
+    """The commands; where a folder cannot be read or written, a line says so instead of a traceback.
+
+    A misspelt word of a few, such as that of --scale, is answered by the word that was meant.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            word, rule, known = error.message.removeprefix("Value error, ").partition(" is not one of ")
+            if rule:
+                error.message = f"{word}{rule}{known.rstrip('.')}{meant(word.strip(QUOTE), known.split(QUOTE)[1::2])}"
+            raise
         except OSError as error:
             if (problem := places.advice(error)) is None:
                 raise
-            warn(problem)
+            warn(f"{problem} What is finished is kept." if ctx.invoked_subcommand == "run" else problem)
             raise typer.Exit(1) from None
 
 
@@ -48,7 +59,8 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def stationary(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", metavar="", callback=_say_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Neural networks that know what they do not know: the experiments of the paper, from one command.
@@ -66,7 +78,7 @@ app.command()(report)
 @app.command()
 def explore(
     to: Annotated[Path, typer.Option(dir_okay=False, help="The file to write.")] = Path("out/explorer.html"),
-    show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
+    show: Annotated[bool, typer.Option("--open/--no-open", metavar="", help="Open it in the browser.")] = True,
 ) -> None:
     """Open the explorer: a page to play with activations, their kernels, and what networks believe without data.
 
@@ -90,7 +102,7 @@ def explore(
 def archive_runs(
     names: Names = None,
     out: Out = Path("out"),
-    to: Annotated[Path, typer.Option(help="The folder for the files.")] = Path("results"),
+    to: Annotated[Path, typer.Option(callback=folder, help="The folder for the files.")] = Path("results"),
 ) -> None:
     """Write finished runs as small JSON files with their origin, to keep them in a repository.
 

@@ -14,6 +14,7 @@ with extra("experiments"):
     import typer
 
 from stationary.lab.cli.console import bad_parameters, download_bar, print_table, say, warn
+from stationary.lab.cli.options import folder
 from stationary.lab.experiments.cifar10.config import HELD_OUT, TRUNK_CLASSES, TRUNK_EPOCHS
 from stationary.lab.runs import execute
 from stationary.lab.runs.provenance import environment
@@ -82,7 +83,7 @@ def _download_cifar10(data_dir: Path | None) -> None:
     from stationary.lab.data import cifar10
 
     folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache_folder()]
-    for place in (cifar10.verified(folder) for folder in folders if folder):
+    for place in (cifar10.verified(known) for known in folders if known):
         if place:
             say(f"CIFAR-10 is already in {place}, and verified")
             return
@@ -107,7 +108,9 @@ def trunk(
             "of the images of each class."
         ),
     ],
-    to: Annotated[Path, typer.Option(help="The folder for the trained network.")] = Path("results/cifar10"),
+    to: Annotated[Path, typer.Option(callback=folder, help="The folder for the trained network.")] = Path(
+        "results/cifar10"
+    ),
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = TRUNK_EPOCHS,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first weights, the order of the images and their augmentation.")

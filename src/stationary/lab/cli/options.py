@@ -30,13 +30,15 @@ Names = Annotated[
 ]
 
 
-def _folder(out: Path) -> Path:
-    if out.exists() and not out.is_dir():
-        raise typer.BadParameter(f"{out} is a file; name a folder, or a place where there is nothing yet")
-    return out
+def folder(place: Path) -> Path:
+    """Return the place if it is a folder or can become one, as a callback of an option."""
+    for part in (place, *place.parents):
+        if part.is_file():
+            raise typer.BadParameter(f"{part} is a file; name a folder, or a place where there is nothing yet")
+    return place
 
 
-Out = Annotated[Path, typer.Option(callback=_folder, help="The folder for results, figures and the report.")]
+Out = Annotated[Path, typer.Option(callback=folder, help="The folder for results, figures and the report.")]
 OfScale = Annotated[
     Scale | None,
     typer.Option(

@@ -7,9 +7,9 @@ from pathlib import Path
 from stationary._files import cache_folder, write_text
 
 REFUSED = {  # errors of a folder that the user chose, and what to do about them
-    errno.EACCES: "choose a folder that you may write to",
-    errno.EPERM: "choose a folder that you may write to",
-    errno.EROFS: "choose a folder that you may write to",
+    errno.EACCES: "choose a folder that you may read and write",
+    errno.EPERM: "choose a folder that you may read and write",
+    errno.EROFS: "choose a folder that you may read and write",
     errno.ENOSPC: "make room there, or choose a folder on another disk",
     errno.EDQUOT: "make room there, or choose a folder on another disk",
     errno.ENOTDIR: "choose a folder, or a place that does not exist yet",
@@ -24,7 +24,7 @@ def advice(error: OSError) -> str | None:
     if error.errno not in REFUSED:
         return None
     place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror}; {REFUSED[error.errno]}. What is finished is kept."
+    return f"{place}{error.strerror}; {REFUSED[error.errno]}."
 
 
 def remember(out: Path) -> None:

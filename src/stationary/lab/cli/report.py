@@ -3,6 +3,7 @@
 import re
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,18 +36,20 @@ def report(
             "--format", help="html: figures and tables on one page; md, latex: tables only; csv: a file for each table."
         ),
     ] = Format.html,
-    show: Annotated[bool, typer.Option("--open", help="Open the report when it is written.")] = False,
+    show: Annotated[bool, typer.Option("--open", metavar="", help="Open the report when it is written.")] = False,
 ) -> None:
     """Write a report of what has run, with the paper's numbers beside ours, and its figures as files.
 
-    The report of everything is out/report.html. Where it is there, named experiments are added to it; else, and where
-    options select some of their runs, they have a file of their own, such as out/report-uci.html.
+    The report of everything is out/report.html; where it is there, named experiments are added to it.
+
+    Else, and where options select some of their runs, they have a file of their own, such as out/report-uci.html.
 
     Example: stationary report --open
 
     Example: stationary report regression --scale paper --format latex
     """
     from stationary.lab.report import csv_table, latex, page, render
+    from stationary.lab.report.content import what_held
     from stationary.lab.report.figures import save_figure
 
     choices = choices_from(dataset=dataset, method=method, prior=prior)
@@ -61,7 +64,11 @@ def report(
             rest = command_line("run", [name], Scale(selection.scale), out, choices, settings)
             warn(f"{name}: {len(found)} of {len(configs)} results are there; for the rest: {rest}")
         try:
-            named[name] = experiment.report.report([(config, run.arrays) for config, run in found])
+            section = experiment.report.report([(config, run.arrays) for config, run in found])
+            if selection.scale == Scale.smoke.value:  # runs of a moment, whose claims hold or fail by chance
+                undecided = tuple(replace(verdict, holds="not decided") for verdict in section.verdicts)
+                section = replace(section, verdicts=undecided)
+            named[name] = section
             parts[name] = page.Part(named[name], [run.environment for _, run in found], selection.scale)
         except Exception:
             warn(f"\n{name}: its part of the report failed, and is left out:\n{traceback.format_exc()}")
@@ -86,24 +93,31 @@ def report(
             for number, table in enumerate(section.tables, 1):
                 words = [name, f"table{number}"]
                 texts[out / f"{_file_name(words, choices, settings)}.csv"] = csv_table.render_table(table)
+        if (verdicts := what_held(sections)).rows:
+            words = ["verdicts", *(names or ())]
+            texts[out / f"{_file_name(words, choices, settings)}.csv"] = csv_table.render_table(verdicts)
         for path, text in texts.items():
             write_text(path, text)
         say(f"wrote {', '.join(map(str, texts))}" if texts else "none of these has numbers for a CSV file")
         raise typer.Exit(1 if failed or not texts else 0)
+    # Named experiments become a part of the report of everything, but not a selection of their runs.
+    adds = form is Format.html and bool(names) and not choices and not settings and (out / "report.html").exists()
+    ending = "tex" if form is Format.latex else form.value
+    path = out / f"{_file_name(['report', *(() if adds else names or ())], choices, settings)}.{ending}"
+    before = path.read_text(encoding="utf-8", errors="replace") if form is Format.html and path.exists() else ""
+    if before and not page.is_report(before):
+        warn(f"{path} is there and is no report of ours, which would replace it; move it, or choose another --out")
+        raise typer.Exit(1)
     for section in sections:
         for figure_name, figure in section.figures.items():
             save_figure(out / "figures" / figure_name, figure)
-    words = ["report", *(names or ())]
     if form is Format.html:
-        whole = out / "report.html"  # of which named experiments become a part, but not a selection of their runs
-        adds = bool(names) and not choices and not settings and whole.exists()
-        ending, text = "html", page.render_html(parts, whole.read_text(encoding="utf-8") if adds else "")
-        words = ["report"] if adds else words
+        text = page.render_html(parts, before if adds else "")
     elif form is Format.md:
-        ending, text = "md", render.render_markdown(sections)
+        text = render.render_markdown(sections)
     else:
-        ending, text = "tex", latex.render_latex(sections)
-    path = write_text(out / f"{_file_name(words, choices, settings)}.{ending}", text)
+        text = latex.render_latex(sections)
+    write_text(path, text)
     say(f"wrote {path} and its figures in {out / 'figures'}")
     if show:
         typer.launch(str(path.resolve()))

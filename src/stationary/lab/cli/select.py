@@ -79,7 +79,7 @@ def _fitting(experiment: Experiment, scale: str | None, choices: Choices) -> Sel
         if unknown := [value for value in wanted if value not in (*known, "all")]:
             rule = f"--{key} of {name} must be all or among {', '.join(known)}"
             of_scale = f" with --scale {scale}" if scale else ""
-            raise ValueError(f"{rule}{of_scale}; got {', '.join(unknown)}{_meant(unknown[0], known)}")
+            raise ValueError(f"{rule}{of_scale}; got {', '.join(unknown)}{meant(unknown[0], known)}")
 
     def values(config: Any) -> tuple[str, ...]:
         return tuple(str(getattr(config, key)) for key in choices)
@@ -110,7 +110,8 @@ def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[s
         if not equals or key not in kinds:
             known = ", ".join(f"{field.name}: {_kind_name(kinds[field.name])}" for field in known_fields)
             rule = f"--set takes KEY=VALUE with a setting of {name}, which are {known}"
-            raise ValueError(f"{rule}; got {setting!r}{_meant(key, kinds)}")
+            instead = f"; write {key}=VALUE" if key in kinds else meant(key, kinds)
+            raise ValueError(f"{rule}; got {setting!r}{instead}")
         try:
             changes[key] = _value(text, kinds[key])
         except ValueError:
@@ -119,7 +120,8 @@ def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[s
     return list(dict.fromkeys(replace(config, **changes) for config in configs))
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about a word that is not known, which asks for the one that is most like it."""
     near = get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

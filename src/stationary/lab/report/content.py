@@ -126,3 +126,9 @@ class Section:
     tables: tuple[Table, ...] = ()
     records: tuple[dict[str, Any], ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+
+
+def what_held(sections: Iterable[Section]) -> Table:
+    """Return the verdicts of all sections as a table."""
+    rows = tuple((v.claim, v.where, v.found, v.holds) for section in sections for v in section.verdicts)
+    return Table("What held", ("claim", "where", "found", "verdict"), rows)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SIGNS = {"holds": "✓", "in part": "◐", "not decided": "?", "does not hold": "✗"}  # beside the word, never alone
 COLORS = {"holds": "green", "in part": "amber", "not decided": "amber", "does not hold": "red"}
+TITLE = "Stationary activations: the paper, run again"
 SHOWN = 3  # machines and versions that the line on top names
 WRITTEN = re.compile(r'<section id="([^"]+)" data-about="([^"]*)">\n(.*?)</section><!-- of a run -->', re.DOTALL)
 
@@ -76,19 +77,30 @@ def render_html(parts: Mapping[str, Part], onto: str = "") -> str:
     written |= {
         name: Written(
             _about(part),
-            section.render(name=name, section=part.section, provenance=list(_provenance(part.environments))),
+            section.render(
+                name=name,
+                section=part.section,
+                scale=part.scale,
+                provenance=list(_provenance(part.environments)),
+            ),
         )
         for name, part in parts.items()
     }
     abouts = [one.about for one in written.values()]
     return templates.get_template("report.html.jinja").render(
+        title=TITLE,
         written=written,
         about={name: json.dumps(one.about) for name, one in written.items()},
         facts=_facts(abouts),
-        verdicts=[(name, *verdict) for name, one in written.items() for verdict in one.about["verdicts"]],
+        verdicts=[(name, one.about["scale"], *v) for name, one in written.items() for v in one.about["verdicts"]],
         signs=SIGNS,
         colors=COLORS,
     )
+
+
+def is_report(text: str) -> bool:
+    """Whether a page is one that ``render_html`` wrote."""
+    return f"<title>{TITLE}</title>" in text
 
 
 def _source(name: str) -> str:

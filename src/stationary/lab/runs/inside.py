@@ -1,25 +1,29 @@
 """What happens inside a run: the epochs of its training, which ``stationary run`` shows and continues from.
 
-An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``, ``fit_file`` for what
-``InfiniteWidth`` takes as ``checkpoint``, and ``kept`` for a place for the state of a loop of its own. Where nobody
-runs it through the command line, as in a test, they do nothing.
+An experiment asks ``watched`` for what ``fit`` takes as ``progress`` and ``checkpoint``, ``of_fit`` for what
+``InfiniteWidth`` takes as ``checkpoint`` and ``verbose``, and ``kept`` for a place for the state of a loop of its own.
+``part`` and ``parts`` say that all this is one part of several. Where nobody runs it through the command line, as in a
+test, they do nothing.
 """
 
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stationary._files import Pace, write_atomically
 
 PROGRESS = "progress.json"  # in the folder of a run that is running
 CHECKPOINT = "checkpoint"  # how the files begin from which a run continues
 EVERY_S = 0.5  # seconds between two notes of the progress
+USUAL_STEPS = 15  # of a fit of infinite width, which does not know how many it will take
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Progress:
     """How far a run is.
 
     Args:
-        share: share of the epochs that are done, from 0 to 1.
+        share: share of the run that is done, from 0 to 1.
         words: the same in words, such as "epoch 812 of 2000".
     """
 
@@ -46,13 +50,18 @@ class Inside:
     loops: int = 0  # number of loops that have begun
     resumed: bool = False  # whether one of them continues one that was stopped
     noted: float = field(default=-EVERY_S)
+    begin: float = 0.0  # of the part that goes on, as a share of the run
+    width: float = 1.0  # of this part
+    words: str = ""  # about this part
+    before: int = 0  # number of trainings that had begun when it began
 
-    def note(self, progress: Progress) -> None:
-        """Write the progress into the folders of the run, unless that was done a moment ago."""
+    def note(self, share: float, words: str) -> None:
+        """Write how far the part is into the folders of the run, unless that was done a moment ago."""
         now = time.monotonic()
         if now - self.noted < EVERY_S:
             return
         self.noted = now
+        progress = Progress(self.begin + self.width * share, ", ".join(filter(None, (self.words, words))))
         for folder in self.notes:
             with suppress(OSError):  # it is only shown: no reason to stop
                 temporary = folder / f".{PROGRESS}.{os.getpid()}"
@@ -87,7 +96,7 @@ class Watched:
         self.run = _current.get()
         self.before = 0
         if self.run is not None:
-            self.before = self.run.trainings
+            self.before = self.run.trainings - self.run.before
             self.run.trainings += 1
 
     def epoch(self, number: int, *losses: float | None) -> None:
@@ -95,7 +104,40 @@ class Watched:
         if self.run is not None:
             training = f"training {self.before + 1} of {self.of}, " if self.of > 1 else ""
             share = (self.before + number / self.epochs) / max(self.of, self.before + 1)
-            self.run.note(Progress(share, f"{training}epoch {number} of {self.epochs}"))
+            self.run.note(share, f"{training}epoch {number} of {self.epochs}")
+
+
+@contextmanager
+def part(number: int, of: int, what: str = "") -> Iterator[None]:
+    """Let what is noted inside the block be the progress of one part of several, which count as equally long.
+
+    Args:
+        number: number of the part, from 0.
+        of: number of the parts.
+        what: what a part is, such as "round"; without it the words do not mention it.
+    """
+    run = _current.get()
+    if run is None:
+        yield
+        return
+    outer = run.begin, run.width, run.words
+    run.begin, run.width, run.before = run.begin + run.width * number / of, run.width / of, run.trainings
+    if what and of > 1:
+        run.words = ", ".join(filter(None, (run.words, f"{what} {number + 1} of {of}")))
+    run.note(0.0, "")
+    try:
+        yield
+    finally:
+        run.begin, run.width, run.words = outer
+        run.before = run.trainings
+
+
+def parts(items: Iterable[T], what: str) -> Iterator[T]:
+    """Yield the items; what is noted until the next one is the progress of one part of several, as by ``part``."""
+    items = list(items)
+    for number, item in enumerate(items):
+        with part(number, len(items), what):
+            yield item
 
 
 def watched(epochs: int, *, of: int = 1) -> Watched:
@@ -112,14 +154,23 @@ def watched(epochs: int, *, of: int = 1) -> Watched:
     return Watched(epochs, of, run.checkpoints / f"{CHECKPOINT}-{run.trainings}.npz")
 
 
-def fit_file() -> Path | None:
-    """Return the file for what the next fit of infinite width finds, as ``InfiniteWidth(checkpoint=)`` takes it."""
+def of_fit() -> dict[str, Any]:
+    """Return the ``checkpoint`` and ``verbose`` of ``InfiniteWidth`` for the next fit; nothing outside a run.
+
+    How many steps a fit takes is not known: after a usual number of them half of it counts as done.
+    """
     run = _current.get()
     if run is None:
-        return None
+        return {}
     path = run.checkpoints / f"{CHECKPOINT}-fit-{run.fits}.safetensors"
     run.fits, run.resumed = run.fits + 1, run.resumed or path.exists()
-    return path
+    steps = count(1)
+
+    def step(line: str) -> None:
+        number = next(steps)
+        run.note(number / (number + USUAL_STEPS), f"step {number} of the fit")
+
+    return {"checkpoint": path, "verbose": step}
 
 
 class Kept:

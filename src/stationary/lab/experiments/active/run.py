@@ -16,6 +16,7 @@ from stationary.inference.infinite_width import InfiniteWidthPosterior
 from stationary.lab.experiments.active import learners, problems
 from stationary.lab.experiments.active.config import SECONDS, WAYS, Config, Way
 from stationary.lab.experiments.active.problems import Problem
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 
 missing = problems.missing
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 def run(config: Config, device: str = "cpu") -> Arrays:
     """Return arrays whose first axis is that of the seeds: errors by number of labels, or the seconds of each round."""
     found = []
-    for seed in config.seeds:
+    for seed in inside.parts(config.seeds, "seed"):
         problem = problems.load(config, seed)
         problem = problem._replace(
             **{name: getattr(problem, name).to(device) for name in ("x", "y", "x_test", "y_test")}
@@ -41,7 +42,7 @@ def curve(config: Config, seed: int, problem: Problem) -> Arrays:
     labelled = torch.arange(config.start)
     posterior = learn(problem, labelled)
     errors = [tested(problem, posterior)]
-    for count in config.counts[1:]:
+    for count in inside.parts(config.counts[1:], "round"):
         new = asked(config, seed, way, problem, posterior, labelled, count - len(labelled))
         labelled = torch.cat([labelled, new])
         posterior = learn(problem, labelled)
@@ -106,12 +107,18 @@ def seconds(config: Config, seed: int, problem: Problem) -> Arrays:
 
     What else the machine does hardly changes them; several threads add up.
     In a round, infinite width learns the new rows by ``update``, or is fitted again; networks are trained. Then each
-    asks, by "bald", for the next batch: jointly, but the ensemble for the best one by one.
+    asks, by "bald", for the next batch: jointly, but the ensemble for the best one by one. A run that was stopped keeps
+    its seconds, and only learns again by ``update`` what it knew.
     """
+    kept = inside.kept()
     limit = learners.infinite_width(problem, torch.arange(config.start))
-    taken: dict[str, list[float]] = {}
-    for known, count in pairwise(config.counts):
+    taken: dict[str, list[float]] = {name: values.tolist() for name, values in kept.state.items()}
+    measured = len(next(iter(taken.values()), []))
+    for number, (known, count) in enumerate(inside.parts(pairwise(config.counts), "round")):
         labelled, new = torch.arange(count), learners.rows_of(problem, torch.arange(known, count))
+        if number < measured:
+            limit = limit.update(new)
+            continue
         limit = timed(taken, "learn, infinite width, update", limit.update, new)
         timed(taken, "learn, infinite width, new fit", learners.infinite_width, problem, labelled)
         posteriors: dict[str, Posterior] = {"infinite width": limit}
@@ -121,6 +128,7 @@ def seconds(config: Config, seed: int, problem: Problem) -> Arrays:
         for name, posterior in posteriors.items():
             way = WAYS[f"{name} bald"]
             timed(taken, f"ask, {name}", asked, config, seed, way, problem, posterior, labelled, config.batch)
+        kept.keep(taken)
     return {f"seconds: {name}": np.array(values) for name, values in taken.items()}
 
 

@@ -29,8 +29,8 @@ def missing(configs: Sequence[Config]) -> str | None:
     if absent := sorted(code for module, code in needed.items() if module and find_spec(module) is None):
         names = ",".join(dict.fromkeys(c.method for c in configs if _entry(c).code not in absent))
         return (
-            f"{', '.join(absent)} are not installed; make arena sets up an environment that has them, or "
-            f"pip install 'stationary[arena]'; without them there are --method '{names}'"
+            f"{', '.join(absent)} are not installed; in a clone, make arena sets up an environment that has "
+            f"them, or pip install '.[arena]'; without them there are --method '{names}'"
         )
     if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
         return problem
@@ -51,7 +51,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
         return (values if config.event == VALUES_EVENT else tables).run(config)
     fit = look_up(METHODS, config.method, "method")
     found = []
-    for seed in config.seeds:
+    for seed in inside.parts(config.seeds, "seed"):
         task = _task(config, seed)
         start = time.perf_counter()
         fitted = fit(task, seed)

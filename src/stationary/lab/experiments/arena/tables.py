@@ -20,6 +20,7 @@ from stationary.lab.data import uci
 from stationary.lab.experiments.arena.config import GENERATED_TABLE, Config
 from stationary.lab.experiments.arena.methods.base import Judged
 from stationary.lab.experiments.arena.protocol_tables import MOST, SMALLEST, TESTED_CLASSES, UNKNOWN
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 from stationary.training.data import Pair
 
@@ -112,10 +113,10 @@ def run(config: Config) -> Arrays:
     from stationary.lab.experiments.arena.run import judged
 
     found = []
-    for seed in config.seeds:
+    for seed in inside.parts(config.seeds, "seed"):
         numbers: dict[str, float] = {}
         seconds, predicting, n = 0.0, 0.0, 0
-        for rows in tasks(config.dataset, seed):
+        for rows in inside.parts(tasks(config.dataset, seed), "fit"):
             start = time.perf_counter()
             fitted = CLASSIFIERS[config.method](rows, seed)
             between = time.perf_counter()

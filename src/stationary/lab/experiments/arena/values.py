@@ -13,6 +13,7 @@ from torch import Tensor
 from stationary.lab.data import uci_regression
 from stationary.lab.experiments.arena.config import GENERATED_VALUES, Config
 from stationary.lab.experiments.arena.protocol_tables import KINDS, MOST, SMALLEST, TESTED_VALUES
+from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
 
 QUANTILE = 1.6448536269514722  # of the standard normal distribution at 0.95
@@ -126,10 +127,10 @@ def run(config: Config) -> Arrays:
     from stationary.lab.experiments.arena.methods.regressors import REGRESSORS
 
     found = []
-    for seed in config.seeds:
+    for seed in inside.parts(config.seeds, "seed"):
         numbers: dict[str, float] = {}
         seconds, rows, predicting = 0.0, 0, 0.0
-        for kind, task in tasks(config.dataset, seed):
+        for kind, task in inside.parts(tasks(config.dataset, seed), "split"):
             if task is None:
                 numbers |= {f"{name}: {kind}": math.nan for name in ("log-likelihood", "RMSE", "coverage", "width")}
                 numbers |= {f"scale: {kind}": math.nan, f"training rows: {kind}": math.nan}

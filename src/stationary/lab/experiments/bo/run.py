@@ -17,7 +17,7 @@ from stationary.lab.runs.store import Arrays
 
 def missing(configs: Sequence[Config]) -> str | None:
     """Say why these configurations cannot run here and what to do about it; None if they can run."""
-    return None if find_spec("botorch") else "BoTorch is not installed; pip install 'stationary[bo]', or make interop"
+    return None if find_spec("botorch") else "BoTorch is not installed; in a clone, pip install '.[bo]' or make interop"
 
 
 def run(config: Config, device: str = "cpu") -> Arrays:

@@ -63,7 +63,7 @@ def run(config: Config, device: str = "cpu") -> Arrays:
     row = look_up(TRAINED, config.prior, "prior")
     split = trunk.features(config.setting, device, copies=_copies(row))
     if row.infinite:
-        posteriors = [_infinite_width(row, config, seed, device) for seed in config.seeds]
+        posteriors = [_infinite_width(row, config, seed, device) for seed in inside.parts(config.seeds, "seed")]
     else:
         train = _held_out(split)[0] if config.setting in HELD_OUT else split.train
         build, data, training = partial(_head, row, config, split), [train] * len(config.seeds), _training(row, config)
@@ -97,7 +97,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
     train, held = _held_out(trunk.features(chooser, device, copies=0))  # as above, for its cache
     network = nn.Linear(train[0].shape[1], len(cifar10.KNOWN)).to(train[0])
     method = InfiniteWidth(row.prior.name, geometry="polar", per_column=False, seed=seed)
-    posterior = replace(method, checkpoint=inside.fit_file()).posterior([network], train, validation=held)
+    posterior = replace(method, **inside.of_fit()).posterior([network], train, validation=held)
     if chooser == config.setting:
         return posterior
     found = posterior.numbers
@@ -106,7 +106,7 @@ def _infinite_width(row: Trained, config: Config, seed: int, device: str) -> Pos
         lengthscale=float(found.lengthscale),
         variance=found.variance,
         temperature=found.temperature,
-        checkpoint=inside.fit_file(),
+        **inside.of_fit(),
     )
     return given.posterior([network], trunk.features(config.setting, device, copies=0).train)
 

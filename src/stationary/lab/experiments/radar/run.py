@@ -115,23 +115,25 @@ def fitted(config: Config, data: Simulated) -> list[Posterior]:
     held = None
     if config.method == "infinite width":
         held = data.validation.inputs().to(data.x), data.validation.targets().to(data.y)
-    watch = inside.watched(config.epochs)
-    posteriors = fit_folds(
-        Point() if isinstance(method, InfiniteWidth) else method,
-        partial(build, config),
-        folds,
-        training_of(config),
-        seeds=seeds,
-        validation=held,
-        progress=watch.epoch,
-        checkpoint=watch.checkpoint,
-    )
+    with inside.part(0, 2 if isinstance(method, InfiniteWidth) else 1):
+        watch = inside.watched(config.epochs)
+        posteriors = fit_folds(
+            Point() if isinstance(method, InfiniteWidth) else method,
+            partial(build, config),
+            folds,
+            training_of(config),
+            seeds=seeds,
+            validation=held,
+            progress=watch.epoch,
+            checkpoint=watch.checkpoint,
+        )
     if not isinstance(method, InfiniteWidth):
         return posteriors
-    return [
-        replace(method, checkpoint=inside.fit_file()).posterior(trained.networks, fold, validation=held)
-        for trained, fold in zip(posteriors, folds, strict=True)
-    ]
+    with inside.part(1, 2):
+        return [
+            replace(method, **inside.of_fit()).posterior(trained.networks, fold, validation=held)
+            for trained, fold in zip(inside.parts(posteriors, "fit"), folds, strict=True)
+        ]
 
 
 def _rows(config: Config, data: Simulated, posterior: Posterior) -> Quantities:

@@ -246,16 +246,19 @@ def _infinite_width(row: InfiniteWidthRow, given: Given) -> Iterator[Predictions
     trains: list[Pair] = [split.train for split in given.splits]
     helds: list[Pair | None] = [None] * len(trains)
     models: list[nn.Module] = [nn.Linear(split.n_features, split.n_classes).to(split.x_train) for split in given.splits]
+    stages = 1 if row.columns else 2
     if not row.columns:
         seeds = [config.seed + fold for fold in config.folds]
         parts = [networks.held_out(train, HELD_OUT, seed) for train, seed in zip(trains, seeds, strict=True)]
         trains, helds = [train for train, _ in parts], [held for _, held in parts]
         training = given.training(learning_rate=LEARNING_RATES[config.dataset])
-        models = [posterior.networks[0] for posterior in given.fit(Point(), given.build, training, trains)]
+        with inside.part(0, stages):
+            models = [posterior.networks[0] for posterior in given.fit(Point(), given.build, training, trains)]
     method = InfiniteWidth(config.prior, n_inducing=2 * config.n_inducing)
-    for model, train, held, split in zip(models, trains, helds, given.splits, strict=True):
+    for k, (model, train, held, split) in enumerate(zip(models, trains, helds, given.splits, strict=True)):
         start = clock.now()
-        posterior = replace(method, checkpoint=inside.fit_file()).posterior([model], train, validation=held)
+        with inside.part(stages - 1, stages), inside.part(k, len(models), "fold"):
+            posterior = replace(method, **inside.of_fit()).posterior([model], train, validation=held)
         clock.solving += clock.now() - start
         yield {row.name: partial(_once, posterior, split)}
 

@@ -65,9 +65,9 @@ def nlpd(probs: Tensor, y: Tensor) -> float:
     return -probs.double().gather(1, y[:, None]).log().mean().item()
 
 
-def lowest(candidates: Iterable[tuple[float, T]]) -> T:
-    """Return the candidate with the lowest number before it, the first of equals."""
-    return min(candidates, key=lambda candidate: candidate[0])[1]
+def lowest(candidate: Callable[[float], tuple[float, T]], grid: Iterable[float]) -> T:
+    """Return what a candidate gives with the lowest number, for the value of the grid that comes first of equals."""
+    return min(map(candidate, inside.parts(grid, "candidate")), key=lambda found: found[0])[1]
 
 
 def training(seed: int, weight_decay: float = 0.0) -> Training:
@@ -76,13 +76,15 @@ def training(seed: int, weight_decay: float = 0.0) -> Training:
 
 def trained(task: Task, build: Callable[[], nn.Module], how: Training, method: Method | None = None) -> Posterior:
     """Train heads on standardised columns, each until the loss of the validation rows no longer falls."""
+    watch = inside.watched(how.epochs)
     return fit(
         method or Point(),
         lambda: Standardised(task.train[0], build()),
         task.train,
         how,
         validation=task.validation,
-        checkpoint=inside.watched(how.epochs).checkpoint,
+        progress=watch.epoch,
+        checkpoint=watch.checkpoint,
     )
 
 

@@ -21,6 +21,7 @@ from stationary.lab.experiments.arena.methods.base import (
 )
 from stationary.lab.experiments.arena.protocol import PROTOCOL
 from stationary.lab.experiments.arena.tasks import Standardised, Task, folded
+from stationary.lab.runs import inside
 from stationary.lab.torchvision_operators import declare
 from stationary.nn import StationaryHead
 from stationary.nn.init import seeded
@@ -46,7 +47,7 @@ def linear_layer(
         posterior = trained(task, build, training(seed, weight_decay))
         return nlpd(probabilities(posterior, validation[0]), validation[1]), posterior
 
-    network = lowest(map(candidate, WEIGHT_DECAYS)).networks[0]
+    network = lowest(candidate, WEIGHT_DECAYS).networks[0]
     assert isinstance(network, Standardised)
     return folded(network)
 
@@ -84,7 +85,9 @@ def vbll(task: Task, seed: int) -> Fitted:
         layer = DiscClassification(task.n_features, task.n_classes, 1 / len(x), "diagonal", wishart_scale=wishart_scale)
         optimizer = torch.optim.Adam(layer.parameters(), training(seed).learning_rate)
         best, kept, since = float("inf"), layer.state_dict(), 0
-        for _ in range(training(seed).epochs):
+        watch = inside.watched(training(seed).epochs)
+        for epoch in range(training(seed).epochs):
+            watch.epoch(epoch)
             for rows in torch.randperm(len(x)).split(training(seed).batch_size or len(x)):
                 optimizer.zero_grad()
                 layer(x[rows]).train_loss_fn(y[rows]).backward()
@@ -99,7 +102,7 @@ def vbll(task: Task, seed: int) -> Fitted:
 
     ((_, grid),) = PROTOCOL["vbll"].grid
     with seeded(seed, torch.device("cpu")):
-        scale, layer = lowest(map(candidate, grid))
+        scale, layer = lowest(candidate, grid)
     return Fitted(lambda x: by_doubt(probs(layer, columns(x))), {"wishart_scale": scale})
 
 
@@ -116,7 +119,7 @@ def mc_dropout(task: Task, seed: int) -> Fitted:
         return nlpd(probabilities(posterior, x), y), (dropout, posterior)
 
     ((_, grid),) = PROTOCOL["mc dropout"].grid
-    dropout, posterior = lowest(map(candidate, grid))
+    dropout, posterior = lowest(candidate, grid)
     return Fitted(lambda x: by_entropy(probabilities(posterior, x)), {"dropout": dropout})
 
 
@@ -146,5 +149,5 @@ def logistic_regression(task: Task, seed: int) -> Fitted:
         return nlpd(torch.from_numpy(model.predict_proba(held.numpy())), labels), (C, model)
 
     ((_, grid),) = PROTOCOL["logistic regression"].grid
-    C, model = lowest(map(candidate, grid))
+    C, model = lowest(candidate, grid)
     return Fitted(lambda x: by_doubt(torch.from_numpy(model.predict_proba(x.numpy()))), {"C": C})

@@ -85,7 +85,7 @@ def ddu(task: Task, seed: int) -> Fitted:
         return torch.cat(scores).mean().item(), (reg, detector)
 
     ((_, grid),) = PROTOCOL["ddu"].grid
-    reg, detector = lowest(map(likely, grid))
+    reg, detector = lowest(likely, grid)
     return _beside_the_network(task, detector.predict_features, reg=reg)
 
 

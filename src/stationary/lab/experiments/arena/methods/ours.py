@@ -41,7 +41,7 @@ def from_network(task: Task, seed: int) -> Fitted:
 
 
 def _limit(task: Task, network: nn.Linear, method: InfiniteWidth) -> Fitted:
-    method = replace(method, per_column=False, checkpoint=inside.fit_file())
+    method = replace(method, per_column=False, **inside.of_fit())
     posterior = method.posterior(network, task.train, validation=task.validation)
     untempered, numbers = posterior.untempered(), posterior.numbers
     chosen = {

@@ -17,6 +17,7 @@ from stationary.lab.experiments.arena.methods.base import lowest
 from stationary.lab.experiments.arena.protocol_tables import REGRESSORS as PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import SMALLEST
 from stationary.lab.experiments.arena.values import Normal, Values
+from stationary.lab.runs import inside
 from stationary.lab.torchvision_operators import declare
 from stationary.nn import MeanAndNoise
 from stationary.nn.init import seeded
@@ -76,7 +77,7 @@ def random_forest(task: Values, seed: int) -> Callable[[Tensor], Normal]:
         return loss, (model, noise)
 
     ((_, grid),) = PROTOCOL["random forest"].grid
-    model, noise = lowest(map(candidate, grid))
+    model, noise = lowest(candidate, grid)
 
     def said(x: Tensor) -> Normal:
         of_trees = _of_trees(model, x.numpy())
@@ -114,7 +115,7 @@ def catboost(task: Values, seed: int) -> Callable[[Tensor], Normal]:
         return model.best_score_["validation"]["RMSEWithUncertainty"], (depth, max(model.tree_count_, 10))
 
     ((_, grid),) = PROTOCOL["catboost"].grid
-    depth, trees = lowest(map(candidate, grid))
+    depth, trees = lowest(candidate, grid)
     model = made(depth, trees).fit(task.x.numpy(), task.y.numpy())
 
     def said(x: Tensor) -> Normal:
@@ -138,7 +139,8 @@ def _trained(task: Values, method: Method, build: Callable[[], nn.Module], seed:
     (x, y), (held_x, held_y) = task.train, task.validation
     how = Training(loss, epochs=200, batch_size=64, learning_rate=3e-3, patience=30, seed=seed)
     held = held_x.float(), held_y[:, None].float()
-    return fit(method, build, (x.float(), y[:, None].float()), how, validation=held)
+    progress = inside.watched(how.epochs).epoch
+    return fit(method, build, (x.float(), y[:, None].float()), how, validation=held, progress=progress)
 
 
 def _predicted(posterior: Posterior, x: Tensor) -> Normal:
@@ -155,7 +157,7 @@ def mc_dropout(task: Values, seed: int) -> Callable[[Tensor], Normal]:
         return loss, (posterior, noise)
 
     ((_, grid),) = PROTOCOL["mc dropout"].grid
-    posterior, noise = lowest(map(candidate, grid))
+    posterior, noise = lowest(candidate, grid)
 
     def judge(x: Tensor) -> Normal:
         said = _predicted(posterior, x)

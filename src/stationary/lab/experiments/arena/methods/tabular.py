@@ -56,7 +56,7 @@ def chosen(name: str, make: Callable[[float, int], Any], rows: Rows, seed: int) 
         model = quietly(make(value, seed), *rows.train)
         return nlpd(probabilities(model, held, rows.n_classes).clamp(min=SMALLEST), labels), value
 
-    return quietly(make(lowest(map(candidate, grid)), seed), rows.x, rows.y)
+    return quietly(make(lowest(candidate, grid), seed), rows.x, rows.y)
 
 
 def by_grid(name: str, make: Callable[[float, int], Any], by: Callable[[Tensor], Judged] = by_entropy) -> Fit:
