@@ -216,6 +216,8 @@ def _figure(rows: Rows) -> Figure:
     for start, text in ((1, "known, most uncertain"), (n + 2, "unknown, most certain")):
         above = {"xycoords": "axes fraction", "textcoords": "offset points"}
         axes[0, start].annotate(text, (0, 1), (0, 26), fontsize="small", **above).set_in_layout(False)
+    axes[0, 0].legend(frameon=False, fontsize="x-small", loc="lower left", bbox_to_anchor=(0, 1)).set_in_layout(False)
+    axes[-1, 0].set_xlabel("std of the outputs", fontsize="small")
     return figure
 
 
@@ -223,8 +225,8 @@ def _histogram(ax: Axes, arrays: Arrays) -> None:
     edges = arrays["std edges"][0]
     for group, color in zip(("known", "unknown"), plots.COLORS, strict=False):
         counts = arrays[f"std {group}"][0]
-        ax.stairs(counts / counts.sum(), edges, fill=True, color=color, alpha=0.6)
-    ax.set(yticks=(), xlim=(0, edges[-1]))
+        ax.stairs(counts / counts.sum(), edges, fill=True, color=color, alpha=0.6, label=f"{group} classes")
+    ax.set(yticks=(), xlim=(0, 1.05 * edges[-1]))
     ax.tick_params(labelsize="x-small")
 
 
