@@ -1,7 +1,6 @@
 """What a detector beside a classifier finds on tables, what the classifier's own uncertainty finds, and what both do.
 
     python benchmarks/beside_a_detector.py --json results/benchmarks/beside_a_detector.json
-    python benchmarks/beside_a_detector.py --markdown results/benchmarks/beside_a_detector.json
 
 The rows and the unknown rows are those of the arena: Diabetes, Adult, Connect-4 and Covtype, at most 1,000 rows to
 train on, five seeds. Of the known test rows one half sets the thresholds, the other counts the false alarms. Own is the
@@ -10,7 +9,6 @@ smaller p-value is at most 0.05. Covtype's file must be in STATIONARY_DATA.
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -20,9 +18,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from torch import Tensor
 
 import stationary as st
-from stationary.lab.experiments.arena.protocol_tables import UNKNOWN
 from stationary.lab.experiments.arena.tables import Rows, tasks
-from stationary.lab.experiments.arena.words import name_of
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.ood import detector_score
@@ -48,28 +44,10 @@ def measure(rows: Rows, seed: int) -> dict[str, dict[str, float]]:
     return {of: {way: (p(x) <= RATE).double().mean().item() for way, p in ways.items()} for of, x in asked.items()}
 
 
-def table(cells: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Markdown: each table and kind of unknown rows, and what each way rejects."""
-    lines = ["| table: unknown rows | own | LOF | both |", "|---|---:|---:|---:|"]
-    for name, kinds in cells.items():
-        lines += [
-            f"| {name_of(name)}: {of} | " + " | ".join(f"{v:.2f}" for v in kinds[of].values()) + " |"
-            for of in UNKNOWN
-            if of in kinds
-        ]
-    alarms = {way: fmean(kinds[KNOWN][way] for kinds in cells.values()) for way in ("own", "LOF", "both")}
-    lines.append("| *known rows of all tables* | " + " | ".join(f"{value:.2f}" for value in alarms.values()) + " |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the numbers and the machine they came from here")
-    parser.add_argument("--markdown", type=Path, help="print the table of such a file instead")
     arguments = parser.parse_args()
-    if arguments.markdown:
-        print(table(json.loads(arguments.markdown.read_text())["mean"]))
-        return
     found: dict[str, list[dict[str, dict[str, float]]]] = {}
     for name in DATASETS:
         for seed in range(SEEDS):
@@ -83,7 +61,9 @@ def main() -> None:
         }
         for name, fits in found.items()
     }
-    print(table(mean))
+    for name, kinds in mean.items():
+        for of, ways in kinds.items():
+            print(f"{name:10} {of:20}", *(f"{way} {share:.2f}" for way, share in ways.items()))
     if arguments.json:
         content = {
             "command": "benchmarks/beside_a_detector.py",

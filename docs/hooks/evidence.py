@@ -5,7 +5,7 @@ which names this file; the words around it are the page's own.
 """
 
 import csv
-import re
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 from stationary.lab.experiments.arena.config import TRAINING
 from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, PROTOCOL
-from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
+from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT
 from stationary.lab.experiments.arena.words import listed, name_of
 
 ROOT = Path(__file__).parents[2]
-BEGIN, END = "<!-- begin: python docs/hooks/evidence.py -->", "<!-- end -->"
+BEGIN, END = "<!-- begin: python docs/hooks/evidence.py{} -->", "<!-- end -->"
 README, DETECTOR = "README.md", "docs/howto/beside_a_detector.md"
 OURS = (INFINITE_WIDTH, "restored prior")
 ALWAYS = ("energy", "knn", "mahalanobis", "rmd", "lof", "isolation forest")  # besides the best of each column
 KINDS = ("clinc150", "fashion-mnist")  # the data whose kinds of unknown inputs are the columns of the how-to
+ON_TABLES = {INFINITE_WIDTH: "own", "lof": "LOF", "isolation forest": "isolation forest"}
 SHOWN = {
     "restored prior": "ours: restored prior",
     INFINITE_WIDTH: "ours: infinite width",
@@ -48,15 +49,16 @@ class Cell(NamedTuple):
     seeds: int
 
 
-def areas(root: Path = ROOT) -> dict[tuple[str, str], dict[str, Cell]]:
-    """The AUROC of every head and detector, by data and kind of unknown inputs, both in the order of the file."""
+def areas(root: Path = ROOT, event: str = "") -> dict[tuple[str, str], dict[str, Cell]]:
+    """The AUROC of every method, by data and kind of unknown inputs, both in the order of the file.
+
+    Of one event; by default of all in which heads and detectors stand behind a trunk.
+    """
     found: dict[tuple[str, str], dict[str, Cell]] = {}
     with (root / "results" / "arena" / "summary.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if row["metric"] == "AUROC" and row["event"] not in (
-                *OF_EVENT,
-                TRAINING,
-            ):  # tables have a page of their own
+            behind_a_trunk = row["event"] not in (*OF_EVENT, TRAINING)
+            if row["metric"] == "AUROC" and (row["event"] == event if event else behind_a_trunk):
                 cell = Cell(float(row["mean"]), int(row["n"]))
                 found.setdefault((row["data"], row["unknown"]), {})[row["method"]] = cell
     return found
@@ -123,13 +125,31 @@ def table(always: Sequence[str], kinds: Sequence[str], root: Path = ROOT) -> str
     return f"{grid_of(lines)}\n\n*We ran {how_many(list(columns.values()))}; bold is the best of all.{configuration}*"
 
 
+def rows_of_tables(root: Path = ROOT) -> str:
+    """A row for each table and kind of unknown rows: AUROC, and the share found at 5 % false alarms."""
+    found = json.loads((root / "results" / "benchmarks" / "beside_a_detector.json").read_bytes())["mean"]
+    lines = [["table: unknown rows", *(f"AUROC: {name}" for name in ON_TABLES.values())]]
+    lines[0] += [f"found: {name}" for name in ("own", "LOF", "both")]
+    for (data, unknown), cells in areas(root, TABLES_EVENT).items():
+        numbers = {method: cells[method].mean for method in ON_TABLES}
+        area = [at_best(f"{mean:.3f}", max(numbers.values())) for mean in numbers.values()]
+        shares = found[data][unknown].values()
+        lines.append([f"{name_of(data)}: {unknown}", *area, *(f"{share:.0%}".replace("%", " %") for share in shares)])
+    return grid_of(lines)
+
+
 def filled(name: str, root: Path = ROOT) -> str:
-    """The page, with its table as the results are."""
+    """The page, with its tables as the results are."""
     text = (root / name).read_text(encoding="utf-8")
-    between = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-    assert len(between.findall(text)) == 1, f"{name} has no place for the table, or two"
-    printed = overview(root) if name == README else table(ALWAYS, KINDS, root)
-    return between.sub(lambda _: f"{BEGIN}\n{printed}\n{END}", text)
+    printed = (
+        {"": overview(root)} if name == README else {"": table(ALWAYS, KINDS, root), " tables": rows_of_tables(root)}
+    )
+    for which, rows in printed.items():
+        begin = BEGIN.format(which)
+        parts = text.split(f"{begin}\n")
+        assert len(parts) == 2, f"{name} has no place for the table{which}, or two"
+        text = f"{parts[0]}{begin}\n{rows}\n{END}{parts[1].split(END, 1)[1]}"
+    return text
 
 
 def write(root: Path = ROOT) -> None:

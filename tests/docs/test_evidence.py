@@ -1,6 +1,7 @@
 """The small tables of the arena in README and docs are what results/arena/summary.csv says."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -82,12 +83,33 @@ def test_the_readme_is_short():
 def test_what_the_page_about_detectors_says_in_words():
     areas = hook("evidence").areas()
     questions, *images = (areas[key] for key in areas if key[0] in ("clinc150", "fashion-mnist"))
-    own = questions["restored prior"].mean
-    assert all(own > questions[name].mean for name in ("lof", "knn", "isolation forest"))
-    assert abs(own - questions["rmd"].mean) < 0.005
+    for own in ("restored prior", "infinite width"):
+        assert all(questions[own].mean > questions[name].mean for name in ("lof", "knn", "isolation forest"))
+        assert all(abs(questions[own].mean - questions[name].mean) < 0.005 for name in ("rmd", "ddu"))
     for others in images:
         assert all(others[name].mean > others["restored prior"].mean + 0.05 for name in ("lof", "knn", "mahalanobis"))
+        assert all(others[name].mean > others["infinite width"].mean for name in ("rmd", "ddu"))
     for column in (questions, *images):
         shown = [*hook("evidence").OURS, *hook("evidence").ALWAYS]
         assert min(column.keys() & shown, key=lambda name: column[name].mean) == "isolation forest"
-    assert areas["fashion-mnist", "MNIST"]["isolation forest"].mean < 0.5
+    mnist, other = images
+    assert all(0 < mnist["infinite width"].mean - mnist[name].mean < 0.01 for name in ("lof", "knn"))
+    assert all(other["infinite width"].mean < other[name].mean for name in ("lof", "knn"))
+    assert mnist["isolation forest"].mean < 0.5
+
+
+def test_what_the_page_about_detectors_says_of_tables():
+    areas = hook("evidence").areas(event="tables")
+    for cells in areas.values():
+        assert cells["isolation forest"].mean <= max(cells["infinite width"].mean, cells["lof"].mean)
+    stored = json.loads((ROOT / "results" / "benchmarks" / "beside_a_detector.json").read_text())["mean"]
+    found = {(data, unknown): cells for data, kinds in stored.items() for unknown, cells in kinds.items()}
+    alarms = {key: found.pop(key) for key in list(found) if key[1] == "false alarms"}
+    assert found.keys() == areas.keys()
+    assert all(cells["both"] <= max(cells["own"], cells["LOF"]) for cells in found.values())
+    assert sum(cells["both"] < min(cells["own"], cells["LOF"]) for cells in found.values()) == 3
+    assert f"{sum(cells['both'] for cells in alarms.values()) / len(alarms):.0%}" == "3%"
+    region = {way: f"{share:.0%}" for way, share in found["connect-4", "a region left out"].items()}
+    assert region == {"own": "9%", "LOF": "41%", "both": "17%"}
+    covtype = found["covtype", "a region left out"]
+    assert covtype["own"] == pytest.approx(3 * covtype["LOF"], rel=0.1)
