@@ -536,7 +536,7 @@ def test_the_text_says_what_the_numbers_say(results, section):
     assert (
         "told apart best with Matérn-5/2 restored by std (AUROC 0.875) and with step surrogate by entropy (AUROC 0.750)"
     ) in said
-    assert said.endswith("upside down, below 0.5, for ReLU.")
+    assert said.endswith("larger for known classes, below 0.5, with ReLU.")
     assert told(results, "paper", {}).endswith("below 0.5, for no activation.")
 
 

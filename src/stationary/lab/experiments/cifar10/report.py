@@ -145,13 +145,14 @@ def _in_words(rows: BySetting) -> str:
                 max(values.values()),
             )
         sure = min(mean, key=lambda row: mean[row]["NLPD unknown"])
-        upside_down = [ROWS[row].label for row in mean if mean[row]["AUROC std"] < 0.5]
+        wrong_way = [ROWS[row].label for row in mean if mean[row]["AUROC std"] < 0.5]
         parts.append(
             f"{SETTINGS[setting]}: accuracy on known classes from {min(m['ACC known'] for m in mean.values()):.3f} to "
             f"{max(m['ACC known'] for m in mean.values()):.3f}. The NLPD of unknown classes is lowest with "
             f"{ROWS[sure].label} ({mean[sure]['NLPD unknown']:.3f}). Unknown classes are told apart best with "
             + " and with ".join(f"{name} by {score} (AUROC {value:.3f})" for score, (name, value) in told.items())
-            + f". The std of the outputs is upside down, below 0.5, for {', '.join(upside_down) or 'no activation'}."
+            + ". The std of the outputs is larger for known classes, below 0.5, with "
+            + f"{', '.join(wrong_way) or 'no activation'}."
         )
     return "\n\n".join(parts)
 
