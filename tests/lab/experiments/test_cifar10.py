@@ -557,7 +557,7 @@ def test_figures_show_the_histogram_and_the_images(results, section):
             np.testing.assert_allclose(height, first[f"relu: std {group}"][0] / 20)
         for group, places in (("known", line[1:6]), ("unknown", line[7:])):
             assert len(places) == 5
-            ends, pixels = first[f"relu: ends {group}"][0], first[f"relu: pixels {group}"][0]
+            ends, pixels = (first[f"relu: {what} {group}"][0][:5] for what in ("ends", "pixels"))
             for ax, end, image in zip(places, ends, pixels, strict=True):
                 assert np.array_equal(ax.images[0].get_array(), image.transpose(1, 2, 0))
                 true, predicted = data.CLASSES[int(end[1])], data.CLASSES[int(end[2])]
