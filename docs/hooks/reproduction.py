@@ -30,6 +30,7 @@ DATASETS = {"diabetes": "Diabetes", "adult": "Adult", "connect-4": "Connect-4", 
 OTHER_DATASETS = {"cifar10": "cifar-10", "radar": "radar"}
 BETTER = uci_report.COMPARED | cifar10_report.COMPARED  # 1 where larger is better
 VERDICTS = ("agrees", "better", "worse", "not judged", "not run")
+NOT_THE_PAPERS = ("active", "arena", "bo")  # experiments of our own, whose pages say where their numbers come from
 SPACE = "\N{NO-BREAK SPACE}"
 MARKS = {"better": f"{SPACE}▲", "worse": f"{SPACE}▼"}
 Key = tuple[str, str, str, str]  # data set, prior, method, metric
@@ -104,7 +105,8 @@ def summary(results: Path, experiment: str) -> dict[Key, Measured]:
 
 def origins(results: Path) -> Iterator[Origin]:
     """Of every file that says where it comes from: those of ``stationary archive``, of results/paper, whole runs."""
-    for path in sorted(path for path in results.glob("*/*.json") if path.parent.name != "benchmarks"):
+    others = ("benchmarks", *NOT_THE_PAPERS)
+    for path in sorted(path for path in results.glob("*/*.json") if path.parent.name not in others):
         content, name = json.loads(path.read_bytes()), path.relative_to(results.parent).as_posix()
         if path.name == "environment.json":
             yield Origin(name, path.parent.name, {}, [content])

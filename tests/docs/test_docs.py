@@ -371,7 +371,7 @@ def test_the_tables_of_the_estimators_are_those_of_the_stored_run(monkeypatch):
     monkeypatch.chdir(ROOT)
     command = ["benchmarks/tables.py", "--markdown", "results/benchmarks/tables.json"]
     printed = run_script(*command).strip()
-    page = (ROOT / "docs" / "estimators.md").read_text()
+    page = (ROOT / "docs" / "defaults.md").read_text()
     assert f"<!-- begin: python {' '.join(command)} -->\n{printed}\n<!-- end -->" in page
     ranks = [line.split("|")[2:-1] for line in printed.splitlines() if "median rank" in line]
     assert all(float(line[0]) == min(map(float, line)) for line in ranks), "the default is the best"

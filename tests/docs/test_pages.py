@@ -7,7 +7,28 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEADINGS = ["What the paper says", "What we find", "How it is run", "Where it differs, and why", "Run it again"]
-STUMBLES = ("what an editor knows of", "comes out", "come out", "came out")
+STUMBLES = (
+    "what an editor knows of",
+    "comes out",
+    "come out",
+    "came out",
+    "upside down",
+    "right way up",
+    "sqrt(pq)",
+    "scikit-learn's manners",
+    "is never far.",
+    "taken for a draw",
+    "makes probabilities timid",
+    "all judges",
+    "the wrong judge",
+    "trained end",
+    "stands on the trunk",
+    "off again, down to 0",
+    "steps of full size of the smallest",
+    "has what we tried",
+    "was not tried",
+    "<this repository>",
+)
 
 
 @pytest.mark.parametrize("name", ["uci", "cifar10", "radar", "reproduce"])
@@ -22,6 +43,5 @@ def test_experiments_have_the_same_five_headings(name):
     ids=lambda page: page.name,
 )
 def test_pages_have_no_words_that_readers_stumble_over(page):
-    text = page.read_text(encoding="utf-8")
+    text = " ".join(page.read_text(encoding="utf-8").split())
     assert not [words for words in STUMBLES if words in text]
-    assert "sqrt(pq)" not in "".join(re.findall("^#.*$", text, re.MULTILINE))

@@ -15,7 +15,6 @@ WORDS = {
     "AUROC": "the chance that an unknown input gets a higher score than a known one: 1 is perfect, 0.5 is guessing",
     "AUPR": "area under the precision-recall curve of unknown inputs; higher is better",
     "FPR95": "share of unknown inputs that are accepted if 95 % of the known ones are; lower is better",
-    "sqrt(pq)": "the standard deviation of a yes-or-no outcome of probability p, q = 1 − p: 0 is sure, 0.5 is no idea",
     "entropy": "how undecided the probabilities are: 0 is sure, log(number of classes) is a guess",
     "mutual information": "the part of the entropy that comes from networks which disagree, and more data could remove",
     "restored prior": "the uncertainty that a finite network forgets far from its data, given back after training",

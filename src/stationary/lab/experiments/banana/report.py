@@ -34,10 +34,11 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             "banana_seeds": _seeds(found),
         },
         captions={
-            "banana_four": "Four models with the same Matérn-5/2 prior: dark is no idea, light is sure. The finite "
+            "banana_four": "Four models with the same Matérn-5/2 prior: dark is no idea, light is sure. The line is "
+            "where both classes are equally likely, dots are training data. The finite "
             "network stays sure along rays, and the restored prior hardly changes that so near to the data. The limit "
             "of infinite width has no rays, like the Gaussian process.",
-            "banana": "Total uncertainty, sqrt(pq) of the mean probability: dark is 0.5, no idea, and light is sure. "
+            "banana": "Total uncertainty, the standard deviation of the class: dark is 0.5, no idea; light is sure. "
             "The line is the decision boundary, dots are training data. Top: VGP, and infinite width. Bottom: networks "
             "of 50 units, one seed.",
             "banana_epistemic": "Mutual information (dark is 0.35 nats): what the posterior's members disagree on. For "

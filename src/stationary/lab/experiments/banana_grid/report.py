@@ -21,7 +21,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         + ". Width changes how the rays between units fall; the numbers below say what it does to the error.",
         figures={"banana_grid": _grid(results)},
         captions={
-            "banana_grid": "Total uncertainty, sqrt(pq), of Matérn-5/2 networks, dark where they have no idea: columns "
+            "banana_grid": "Total uncertainty of Matérn-5/2 networks, dark where they have no idea: columns "
             "by hidden units, rows by dropout samples."
         },
         tables=tables(results),

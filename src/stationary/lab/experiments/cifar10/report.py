@@ -33,6 +33,7 @@ SETTINGS = {
 }
 ROUNDING = 5e-4  # least std to divide by: the paper prints three digits
 HEADINGS = 0.25  # inches of space for headings above the figure's first row
+SHOWN = 5  # images of each end, wide enough that the words above them are read
 BySetting: TypeAlias = dict[str, Rows]  # by setting; the first axis of the arrays is that of the seeds
 
 
@@ -144,13 +145,14 @@ def _in_words(rows: BySetting) -> str:
                 max(values.values()),
             )
         sure = min(mean, key=lambda row: mean[row]["NLPD unknown"])
-        upside_down = [ROWS[row].label for row in mean if mean[row]["AUROC std"] < 0.5]
+        wrong_way = [ROWS[row].label for row in mean if mean[row]["AUROC std"] < 0.5]
         parts.append(
             f"{SETTINGS[setting]}: accuracy on known classes from {min(m['ACC known'] for m in mean.values()):.3f} to "
             f"{max(m['ACC known'] for m in mean.values()):.3f}. The NLPD of unknown classes is lowest with "
             f"{ROWS[sure].label} ({mean[sure]['NLPD unknown']:.3f}). Unknown classes are told apart best with "
             + " and with ".join(f"{name} by {score} (AUROC {value:.3f})" for score, (name, value) in told.items())
-            + f". The std of the outputs is upside down, below 0.5, for {', '.join(upside_down) or 'no activation'}."
+            + ". The std of the outputs is larger for known classes, below 0.5, with "
+            + f"{', '.join(wrong_way) or 'no activation'}."
         )
     return "\n\n".join(parts)
 
@@ -197,9 +199,9 @@ def _records(rows: BySetting) -> Iterator[dict[str, Any]]:
 
 def _figure(rows: Rows) -> Figure:
     """Draw one row for each activation: its histogram, then the images from its two ends."""
-    n = len(next(iter(rows.values()))["ends known"][0])
+    n = min(SHOWN, len(next(iter(rows.values()))["ends known"][0]))
     height = 1.45 * len(rows) + HEADINGS
-    figure = Figure(figsize=(12, height), layout="constrained")
+    figure = Figure(figsize=(9.5, height), layout="constrained")
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - HEADINGS / height))  # type: ignore[union-attr, call-arg]
     axes = figure.subplots(
         len(rows), 2 * n + 2, squeeze=False, gridspec_kw={"width_ratios": [3.2, *([1] * n), 0.15, *([1] * n)]}
@@ -210,12 +212,15 @@ def _figure(rows: Rows) -> Figure:
         line[n + 1].set_axis_off()
         for group, start in (("known", 1), ("unknown", n + 2)):
             for ax, pixels, end in zip(
-                line[start:], arrays[f"pixels {group}"][0], arrays[f"ends {group}"][0], strict=False
+                line[start : start + n], arrays[f"pixels {group}"][0], arrays[f"ends {group}"][0], strict=False
             ):
                 _image(ax, pixels, end)
     for start, text in ((1, "known, most uncertain"), (n + 2, "unknown, most certain")):
         above = {"xycoords": "axes fraction", "textcoords": "offset points"}
         axes[0, start].annotate(text, (0, 1), (0, 26), fontsize="small", **above).set_in_layout(False)
+    legend = {"loc": "lower left", "bbox_to_anchor": (-0.05, 1), "ncols": 2, "columnspacing": 1, "handlelength": 1}
+    axes[0, 0].legend(frameon=False, fontsize="small", **legend).set_in_layout(False)
+    axes[-1, 0].set_xlabel("std of the outputs", fontsize="small")
     return figure
 
 
@@ -223,13 +228,15 @@ def _histogram(ax: Axes, arrays: Arrays) -> None:
     edges = arrays["std edges"][0]
     for group, color in zip(("known", "unknown"), plots.COLORS, strict=False):
         counts = arrays[f"std {group}"][0]
-        ax.stairs(counts / counts.sum(), edges, fill=True, color=color, alpha=0.6)
-    ax.set(yticks=(), xlim=(0, edges[-1]))
-    ax.tick_params(labelsize="x-small")
+        ax.stairs(counts / counts.sum(), edges, fill=True, color=color, alpha=0.6, label=group)
+    first = edges[np.flatnonzero(arrays["std known"][0] + arrays["std unknown"][0])[0]]
+    margin = 0.05 * (edges[-1] - first)
+    ax.set(yticks=(), xlim=(first - margin, edges[-1] + margin))
+    ax.tick_params(labelsize="small")
 
 
 def _image(ax: Axes, pixels: np.ndarray[Any, Any], end: np.ndarray[Any, Any]) -> None:
     _, true, predicted, probability = end
     ax.imshow(pixels.transpose(1, 2, 0))
     ax.set(xticks=(), yticks=())
-    ax.set_title(f"{CLASSES[int(true)]}\n{CLASSES[int(predicted)]} {probability:.2f}", fontsize=6, pad=2)
+    ax.set_title(f"{CLASSES[int(true)]}\n{CLASSES[int(predicted)]} {probability:.2f}", fontsize=8, pad=2)

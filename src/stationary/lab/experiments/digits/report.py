@@ -17,14 +17,14 @@ NAMES = paper.NAMES | {row: f"{paper.NAMES[prior]}, infinite width" for row, pri
 def report(results: list[tuple[Config, Arrays]]) -> Section:
     by_prior = _by_prior(results)
     best = max(by_prior, key=lambda prior: by_prior[prior]["auroc entropy, plain"].mean())
-    upside_down = [NAMES[prior] for prior, arrays in by_prior.items() if arrays["auroc std, plain"].mean() < 0.5]
+    wrong_way = [NAMES[prior] for prior, arrays in by_prior.items() if arrays["auroc std, plain"].mean() < 0.5]
     return Section(
         title=TITLE,
         paper="On CIFAR-10 the paper separates known from unknown classes by the standard deviation of the outputs.",
         ours=f"On these digits entropy separates best with {NAMES[best]} (AUROC "
-        f"{by_prior[best]['auroc entropy, plain'].mean():.3f}). The standard deviation of the outputs is upside down, "
-        f"below 0.5, for {', '.join(upside_down) or 'no activation'}: dropout noise is proportional to the features, "
-        "and unknown inputs excite them less.",
+        f"{by_prior[best]['auroc entropy, plain'].mean():.3f}). The standard deviation of the outputs is larger for "
+        f"known inputs, AUROC below 0.5, with {', '.join(wrong_way) or 'no activation'}: dropout noise is proportional "
+        "to the features, and unknown inputs excite them less.",
         figures={"digits": _histograms(by_prior)},
         captions={
             "digits": "Known (blue) and unknown (orange), all seeds: entropy (log scale) above, output std below."

@@ -152,13 +152,17 @@ def _records(rows: Rows) -> Iterator[dict[str, Any]]:
 
 
 def _histograms(rows: Rows) -> Figure:
-    figure, axes = plots.panels(1, len(rows), width=3 * len(rows), height=2.8)
+    figure, axes = plots.panels(1, len(rows), width=3 * len(rows), height=3)
     for ax, (row, arrays) in zip(np.atleast_1d(axes), rows.items(), strict=True):
         for group, color in zip(GROUPS, plots.COLORS, strict=False):
             counts = arrays[f"entropy {group}"][0]
-            ax.stairs(counts / counts.sum(), arrays["edges"][0], fill=True, color=color, alpha=0.5, label=group)
-        ax.set(title=ROWS[row].label, xlabel="predictive entropy", yticks=())
-    np.atleast_1d(axes)[-1].legend(frameon=False)
+            ax.stairs(
+                counts / counts.sum(), arrays["edges"][0], fill=True, color=color, alpha=0.5, label=f"{group} emitters"
+            )
+        ax.set(title=ROWS[row].label, xlabel="predictive entropy (nats)", yticks=())
+    first = np.atleast_1d(axes)[0]
+    first.set_ylabel("share of samples")
+    figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=len(GROUPS), frameon=False)
     return figure
 
 

@@ -1,10 +1,13 @@
 """The report of the regression experiment: curves, and their uncertainty between the data and far away."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from stationary.lab.data import toy_regression
 from stationary.lab.experiments import paper
@@ -24,8 +27,8 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
         ours=_summary(found),
         figures={"regression": _figure(found)},
         captions={
-            "regression": "Mean and two standard deviations of the function. Top: exact GP. Middle: networks, mean and "
-            "std averaged over repeats; the same networks with the restored prior; sine-cosine. Bottom: infinite width."
+            "regression": "A row for each model, a column for each prior. The Gaussian process is exact; that of ReLU "
+            "has the kernel ArcCos-1. Mean and std of networks are averaged over repeats."
         },
         tables=tables(results),
         verdicts=verdicts(results),
@@ -126,27 +129,45 @@ def _places(found: ByModel) -> Table:
 
 
 def _figure(found: ByModel) -> Figure:
-    columns = list(PRIORS)
-    rows = [
-        [("gp", prior, "plain") for prior in columns],
-        [("network", prior, "plain") for prior in columns],
-        [("network", "sincos", "plain"), *(("network", prior, "restored") for prior in columns[1:])],
-        [("infinite width", prior, "plain") for prior in columns],  # there is none of ReLU
-    ]
-    figure, axes = plots.panels(4, len(columns), width=12, height=9.5, sharey=True)
-    for row, keys in zip(axes, rows, strict=True):
-        for ax, (model, prior, kind) in zip(row, keys, strict=True):
-            if (model, prior) not in found:
+    """Draw a row for each model and a column for each prior; sine-cosine, which has only a network, is the last."""
+    columns = (*PRIORS, "sincos")
+    rows = {
+        "Gaussian process": ("gp", "plain"),
+        "network": ("network", "plain"),
+        "network,\nrestored prior": ("network", "restored"),
+        "infinite width": ("infinite width", "plain"),
+    }
+    figure, axes = plots.panels(len(rows), len(columns), width=13, height=8.5, sharey=True)
+    for row, (label, (model, kind)) in zip(axes, rows.items(), strict=True):
+        row[0].annotate(label, (-0.35, 0.5), xycoords="axes fraction", rotation=90, ha="right", va="center")
+        shown = {ax: found.get((model, prior), (None, {}))[1] for ax, prior in zip(row, columns, strict=True)}
+        drawn = [ax for ax, arrays in shown.items() if f"mean, {kind}" in arrays]
+        for ax, arrays in shown.items():
+            if ax in drawn:
+                _curve(ax, arrays, kind)
+            else:
                 ax.set_axis_off()
-                continue
-            _, arrays = found[model, prior]
-            mean, std = arrays[f"mean, {kind}"].mean(0), arrays[f"std, {kind}"].mean(0)
-            ax.fill_between(
-                arrays["grid"], mean - 2 * std, mean + 2 * std, color=plots.COLORS[5], alpha=0.4, linewidth=0
-            )
-            ax.plot(arrays["grid"], mean, color=plots.COLORS[0], linewidth=1.2)
-            ax.plot(arrays["grid"], toy_regression.function(torch.from_numpy(arrays["grid"])), "k:", linewidth=0.8)
-            ax.scatter(arrays["x"], arrays["y"], s=2, color=plots.COLORS[4], linewidths=0, zorder=3)
-            ax.set_title(_label(model, prior, kind).replace(", restored", "\nrestored"), fontsize=plots.TITLE)
-            ax.set(ylim=(-1.5, 2.2), xticks=(-2, -1, 0, 1, 2))
+        if drawn:
+            drawn[0].tick_params(labelleft=True)
+            drawn[0].set_ylabel("y")
+    for ax, prior in zip(axes[0], columns, strict=True):
+        ax.set_title(paper.NAMES[prior], fontsize=plots.TITLE)
+    figure.supxlabel("x")
+    styles: dict[str, dict[str, Any]] = {
+        "mean": {"color": plots.COLORS[0], "linewidth": 1.2},
+        "two standard deviations": {"color": plots.COLORS[5], "alpha": 0.4, "linewidth": 8},
+        "true function": {"color": "black", "linestyle": ":", "linewidth": 0.8},
+        "training data": {"color": plots.COLORS[4], "marker": "o", "linestyle": "none", "markersize": 4},
+    }
+    lines = [Line2D([], [], **style) for style in styles.values()]
+    figure.legend(lines, list(styles), frameon=False, ncols=len(styles), loc="outside upper center")
     return figure
+
+
+def _curve(ax: Axes, arrays: Arrays, kind: str) -> None:
+    grid, mean, std = arrays["grid"], arrays[f"mean, {kind}"].mean(0), arrays[f"std, {kind}"].mean(0)
+    ax.fill_between(grid, mean - 2 * std, mean + 2 * std, color=plots.COLORS[5], alpha=0.4, linewidth=0)
+    ax.plot(grid, mean, color=plots.COLORS[0], linewidth=1.2)
+    ax.plot(grid, toy_regression.function(torch.from_numpy(grid)), "k:", linewidth=0.8)
+    ax.scatter(arrays["x"], arrays["y"], s=2, color=plots.COLORS[4], linewidths=0, zorder=3)
+    ax.set(xlim=(-2.7, 2.7), ylim=(-1.5, 2.2), xticks=(-2, -1, 0, 1, 2))
