@@ -477,6 +477,20 @@ def test_features_that_are_not_finite_name_the_row():
         GIVEN.posterior(model, (x, LABELS[:10]))
 
 
+@pytest.mark.parametrize("settings", [{}, {"noise": "input"}, {"trunk": True}], ids=["", "input", "trunk"])
+def test_a_constant_column_of_targets_is_no_obstacle(settings):
+    """Its mean over the rows differs from it by rounding; the spread is that of a prior of variance 1."""
+    trunk = settings.get("trunk", False)
+    model = network(2).eval() if trunk else nn.Linear(4, 2)
+    method = st.InfiniteWidth(n_inducing=40, noise=settings.get("noise"))
+    y = torch.stack([torch.full((200,), 0.1, dtype=torch.float64), X[:, 0].double()], 1)
+    for targets in (y, y[:, :1]):
+        validation = (X[:50] + 0.1, targets[:50]) if trunk else None
+        pred = st.predict(method.posterior(model, (X, targets), validation=validation), X)
+        assert (pred.mean[:, 0] - 0.1).abs().max() < 1e-6 and pred.std().isfinite().all()
+        assert (1e-4 < pred.std()[:, 0]).all() and (pred.std()[:, 0] < 0.1).all()
+
+
 def test_few_rows_repeated_rows_and_features_of_zero():
     x = torch.cat([X[:5], X[:5], torch.zeros(2, 4)])
     for geometry in GEOMETRIES:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 VALUES_INDUCING = 300  # inducing inputs in the search of a regression by validation rows
 EVIDENCE_ROWS = 1000  # rows in the search of a regression by the evidence
+CONSTANT = 1e-12  # a standard deviation of targets that is so little of their mean is rounding
 DIGESTED = 1000  # rows, at least where there are as many, by which a checkpoint knows its data
 
 
@@ -264,7 +265,8 @@ class Fit:
         method = self.method
         mean = self.total(rows.weight @ rows.y) / self._sum(rows.weight)
         spread = self.total(rows.weight @ (rows.y - mean).square()) / self._sum(rows.weight)
-        spread = torch.where(spread > 0, spread, 1.0)
+        constant = spread <= (CONSTANT * mean).square()
+        spread, centred = torch.where(constant, 1.0, spread), torch.where(constant, 0.0, some.y - mean)
         variance = None if method.variance is None else method.variance * spread
         noise = method.noise * spread if isinstance(method.noise, int | float) else None
         if method.lengthscale is not None and variance is not None and noise is not None:
@@ -272,7 +274,7 @@ class Fit:
         start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
         if per_column and u.shape[1] > 1 and method.lengthscale is None:
             start = start.expand(u.shape[1]).clone()
-        few, seen = None, (u, some.y - mean, some.weight)
+        few, seen = None, (u, centred, some.weight)
         if validation is not None:
             validation = validation[0], validation[1] - mean
             few = inducing[:: -(-len(inducing) // VALUES_INDUCING)]
@@ -291,7 +293,7 @@ class Fit:
         numbers = Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
         if method.noise != "input":
             return numbers
-        shown, known = (u, some.y - mean, some.weight), validation is None or not self.trunk
+        shown, known = (u, centred, some.weight), validation is None or not self.trunk
         if validation is not None and self.trunk:  # whose own rows have smaller residuals than new ones
             shown = *validation, torch.ones(len(validation[0])).to(u)
         found, varying = _noise.learn(
