@@ -10,7 +10,15 @@ import pytest
 import torch
 from sklearn.covariance import OAS
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import stationary as st
 from stationary.inference.infinite_width import _fit
@@ -400,11 +408,49 @@ def test_the_rows_that_an_answer_rests_on():
         posterior.nearest(X, 0)
 
 
-def test_a_loader_that_shuffles_has_no_row_numbers():
-    loader = DataLoader(TensorDataset(X, LABELS), 50, shuffle=True)
+def test_rows_have_their_numbers_in_the_data(tmp_path):
+    """Also behind rows of weight 0, after an update, and in a file."""
+    weight = (torch.arange(200) >= 100).double()  # the last row as well: what follows begins at 200
+    weight[-1] = 0
+    posterior = GIVEN.posterior(nn.Linear(4, 3), (X, LABELS), sample_weight=weight)
+    more = X[:50] + 20
+    updated = posterior.update((more, LABELS[:50]), sample_weight=(torch.arange(50) != 0).double())
+    model = updated.networks[0]
+    for made in (updated, st.InfiniteWidth.load(updated.save(tmp_path / "a.safetensors"), model)):
+        assert made.nearest(torch.cat([X[100:110], more[1:11]]), 1).rows[:, 0].tolist() == [
+            *range(100, 110), *range(201, 211)
+        ]  # fmt: skip
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(X[i], LABELS[i]) for i in torch.randperm(200, generator=torch.Generator().manual_seed(0))])
+
+
+ROWS = TensorDataset(X, LABELS)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(ROWS, 50, shuffle=True),
+        DataLoader(ROWS, 50, sampler=WeightedRandomSampler(torch.ones(200), 200)),
+        DataLoader(ROWS, 50, sampler=SubsetRandomSampler(range(200))),
+        DataLoader(ROWS, batch_sampler=BatchSampler(RandomSampler(ROWS), 50, False)),
+        DataLoader(Stream(), 50),
+        (batch for batch in DataLoader(ROWS, 50)),
+    ],
+    ids=["shuffle", "weighted", "subset", "batch_sampler", "stream", "generator"],
+)
+def test_what_may_shuffle_has_no_row_numbers(loader):
     posterior = GIVEN.posterior(nn.Linear(4, 3), loader)
-    with pytest.raises(ValueError, match="the DataLoader shuffled them"):
+    with pytest.raises(ValueError, match="nearest needs training rows in the order of the data.*shuffle=False"):
         posterior.nearest(X)
+
+
+@pytest.mark.parametrize("data", [DataLoader(ROWS, 50), list(DataLoader(ROWS, 50))], ids=["loader", "list"])
+def test_what_keeps_the_order_has_row_numbers(data):
+    assert GIVEN.posterior(nn.Linear(4, 3), data).nearest(X[:20], 1).rows[:, 0].tolist() == list(range(20))
 
 
 # Files

@@ -20,6 +20,7 @@ from stationary.nn.inputs import device_of
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
+ROWS = "z", "y", "weight"
 NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
 
 
@@ -42,7 +43,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
         optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
         optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
     if rows and posterior.rows is not None:
-        optional |= {"z": posterior.rows.z, "y": posterior.rows.y, "weight": posterior.rows.weight}
+        optional |= {name: getattr(posterior.rows, name) for name in (*ROWS, "numbers")}
     tensors |= {name: value for name, value in optional.items() if value is not None}
     settings = asdict(replace(posterior.method, features=None, store=None, checkpoint=None))
     about = {
@@ -53,7 +54,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
         "temperature": repr(numbers.temperature),
         "place": json.dumps([posterior.place.name, posterior.place.side]),
         "trunk": posterior.fingerprint.digest,
-        "in_order": str(posterior.rows is not None and posterior.rows.in_order),
+        "read": str(posterior.rows.read if posterior.rows is not None else 0),
     }
     content = safetensors.torch.save({name: value.contiguous().cpu() for name, value in tensors.items()}, about)
     return write_atomically(Path(path), lambda file: file.write(content))
@@ -95,7 +96,7 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     )
     rows = None
     if "z" in tensors:
-        rows = Rows(tensors["z"], tensors["y"], tensors["weight"], in_order=about["in_order"] == "True")
+        rows = Rows(*(tensors[name] for name in ROWS), numbers=tensors.get("numbers"), read=int(about["read"]))
     return InfiniteWidthPosterior(
         method,
         (network,),

@@ -341,16 +341,20 @@ class InfiniteWidthPosterior:
     def nearest(self, x: Inputs | Batches, k: int = 5) -> Neighbours:
         """The training rows that are most like each input for the kernel, which its answer rests on.
 
+        They have their numbers in the data, rows of weight 0 counted; those of ``update`` follow the rows before them.
+
         Args:
             x: inputs, as for ``predict``.
             k: number of rows for each input.
         """
         if self.rows is None:
             raise ValueError("nearest needs the training rows, which this posterior was saved without; use rows=True")
-        if not self.rows.in_order:
+        numbers = self.rows.numbers
+        if numbers is None:
             raise ValueError(
-                "nearest needs training rows in the order of the data, and the DataLoader shuffled them; make the "
-                "posterior with shuffle=False to know which row is which"
+                "nearest needs training rows in the order of the data, and they came from an iterable that may have "
+                "drawn them in another; make the posterior of two tensors, of a list of batches, or of a DataLoader "
+                "with shuffle=False and no sampler of its own, to know which row is which"
             )
         if not 1 <= k <= len(self.rows):
             raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
@@ -358,7 +362,7 @@ class InfiniteWidthPosterior:
         for part, _ in batches(x, None, self.networks[0]):
             found.append(self._nearest(self._place_of(self._features(part)), k))
         rows, similarity = (torch.cat(each) for each in zip(*found, strict=True))
-        return Neighbours(rows, similarity)
+        return Neighbours(numbers.to(rows.device)[rows], similarity)
 
     def _nearest(self, u: Tensor, k: int) -> tuple[Tensor, Tensor]:
         best, rows = u.new_zeros(len(u), 0), torch.zeros(len(u), 0, dtype=torch.long, device=u.device)
