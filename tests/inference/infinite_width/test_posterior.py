@@ -377,6 +377,23 @@ def test_a_new_class_is_learnt():
     assert pred.predict().tolist() == [2, 1, 0] and pred.probs.shape == (3, 3)
 
 
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_an_update_of_weighted_frequencies_is_a_fit_of_all_rows(kind):
+    """The same inducing inputs and geometry: those of the first rows, of which the last are copies."""
+    method = replace(GIVEN, prior_mean="frequencies", n_inducing=400, temperature=1.0)
+    x, weight = torch.cat([X, X]).double(), torch.rand(400, generator=torch.Generator().manual_seed(4)).double() + 0.1
+    weight[200:] = 3 * weight[:200]
+    y = torch.arange(400) % 4 if kind == "classes" else (torch.arange(1200).view(400, 3) % 7 == 0).long()
+    if kind == "classes":
+        y[:200] = y[:200] % 3  # the fourth is new
+    first = method.posterior(nn.Linear(4, 3).double(), (x[:200], y[:200]), sample_weight=weight[:200])
+    updated = first.update((x[200:], y[200:]), sample_weight=weight[200:])
+    whole = method.posterior(nn.Linear(4, 4 if kind == "classes" else 3).double(), (x, y), sample_weight=weight)
+    torch.testing.assert_close(updated.numbers.offset, whole.numbers.offset, rtol=1e-12, atol=0)
+    probe = torch.cat([x, 1e4 * x])
+    torch.testing.assert_close(st.predict(updated, probe).probs, st.predict(whole, probe).probs, rtol=0, atol=1e-7)
+
+
 def test_an_update_of_real_values_is_a_fit_of_all_rows():
     method = st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.01, n_inducing=40)
     x, y = X.double(), VALUES.double()

@@ -346,6 +346,17 @@ def _eye(size: int, like: Tensor) -> Tensor:
     return torch.eye(size, dtype=like.dtype, device=like.device)
 
 
+def of_frequencies(y: Tensor, weight: Tensor, c: int, total: Total) -> Tensor:
+    """(c,) the outputs whose probabilities are the frequencies of classes y (n,) or labels y (n, c), in weighted rows.
+
+    Every class is counted once more than it occurs, and every label once more than it holds and than it does not.
+    """
+    if y.ndim == 1:
+        counts = total(torch.bincount(y, weight, c)) + 1
+        return (counts / counts.sum()).log()
+    return torch.logit((total(weight @ y.to(weight)) + 1) / (total(weight.sum()[None]) + 2))
+
+
 def log_evidence(task: Task, solution: Solution) -> float:
     """Laplace's approximation of the logarithm of the probability of the targets.
 

@@ -189,7 +189,7 @@ class Fit:
         say = _printed if method.verbose else _quiet
         if family is Gaussian:
             return self._numbers_of_values(rows, some, geometry, u, inducing, validation, per_column, say)
-        offset = self._offset(rows, n_outputs, family)
+        offset = self._offset(rows, n_outputs)
         if None not in (method.lengthscale, method.variance, method.temperature):
             return Numbers(
                 _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
@@ -240,16 +240,11 @@ class Fit:
     def _sum(self, weight: Tensor) -> Tensor:
         return self.total(weight.sum()[None])[0]
 
-    def _offset(self, rows: Rows, n_outputs: int, family: type[Any]) -> Tensor:
+    def _offset(self, rows: Rows, n_outputs: int) -> Tensor:
         """(c,) the prior mean of the outputs of classes or labels."""
-        zero = torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
-        if self.method.prior_mean != "frequencies":
-            return zero
-        if family is Categorical:
-            counts = self.total(torch.bincount(rows.y, rows.weight, n_outputs).to(zero)) + 1
-            return (counts / counts.sum()).log()
-        share = (self.total(rows.weight @ rows.y.to(zero)) + 1) / (self._sum(rows.weight) + 2)
-        return torch.logit(share)
+        if self.method.prior_mean == "frequencies":
+            return _classes.of_frequencies(rows.y, rows.weight, n_outputs, self.total)
+        return torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
 
     def _numbers_of_values(
         self,

@@ -167,9 +167,7 @@ class Rows:
 
     def to(self, device: torch.device) -> "Rows":
         numbers = None if self.numbers is None else self.numbers.to(device)
-        return replace(
-            self, z=self.z.to(device), y=self.y.to(device), weight=self.weight.to(device), numbers=numbers
-        )
+        return replace(self, z=self.z.to(device), y=self.y.to(device), weight=self.weight.to(device), numbers=numbers)
 
 
 def collect(
