@@ -49,10 +49,12 @@ def labelled(data: Data, size: int | None, network: nn.Module, name: str) -> Ite
         x, y = tensors_of(data)
         if len(x) != len(y):
             raise ValueError(f"{name} must have as many inputs as targets, got {len(x)} and {len(y)}")
-        parts = zip(batches(prepared(data[0], network), size), y.split(size or max(1, len(y))), strict=True)
+        parts = zip(
+            batches(prepared(data[0], network, name), size, name=name), y.split(size or max(1, len(y))), strict=True
+        )
         pairs: Iterable[tuple[Any, Tensor | None]] = ((part, targets) for (part, _), targets in parts)
     else:
-        pairs = batches(data, model=network)
+        pairs = batches(data, model=network, name=name)
     for x, targets in pairs:
         if targets is None:
             raise ValueError(f"{name} must give batches (x, y), got inputs without targets")

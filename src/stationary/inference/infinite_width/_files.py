@@ -20,7 +20,6 @@ from stationary.nn.inputs import device_of
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
-ROWS = "z", "y", "weight"
 NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
 
 
@@ -43,7 +42,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
         optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
         optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
     if rows and posterior.rows is not None:
-        optional |= {name: getattr(posterior.rows, name) for name in (*ROWS, "numbers")}
+        optional |= {name: getattr(posterior.rows, name) for name in ("z", "y", "weight", "numbers")}
     tensors |= {name: value for name, value in optional.items() if value is not None}
     settings = asdict(replace(posterior.method, features=None, store=None, checkpoint=None))
     about = {
@@ -96,7 +95,8 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     )
     rows = None
     if "z" in tensors:
-        rows = Rows(*(tensors[name] for name in ROWS), numbers=tensors.get("numbers"), read=int(about["read"]))
+        z, y, weight = (tensors[name] for name in ("z", "y", "weight"))
+        rows = Rows(z, y, weight, numbers=tensors.get("numbers"), read=int(about["read"]))
     return InfiniteWidthPosterior(
         method,
         (network,),
