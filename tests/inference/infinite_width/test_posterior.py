@@ -21,7 +21,6 @@ from torch.utils.data import (
 )
 
 import stationary as st
-from stationary.inference.infinite_width import _fit
 from stationary.inference.infinite_width._basis import moments
 from stationary.inference.infinite_width._geometry import GEOMETRIES
 from stationary.theory.isotropic import matern52
@@ -107,10 +106,27 @@ def test_no_class_is_impossible_in_float32(temperature):
     assert 80 < st.metrics.nlpd(pred, torch.tensor([2])) < 100
 
 
-def test_what_has_no_float64_leaves_the_head_to_the_cpu(monkeypatch):
-    monkeypatch.setattr(_fit, "has_float64", lambda device: False)
-    pred = st.predict(GIVEN.posterior(network().eval(), (X, LABELS)), X)
-    assert pred.probs.device == X.device
+class OnMPS(torch.Tensor):
+    """Stands for a tensor on a device that has no float64, from which it only goes to the CPU."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        if function is torch.Tensor.device.__get__:
+            return torch.device("mps")
+        if function is torch.Tensor.to and args[1:] == (torch.device("cpu"),):
+            return result.as_subclass(torch.Tensor)
+        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+            raise TypeError("MPS has no float64")
+        return result
+
+
+def test_what_has_no_float64_leaves_the_head_to_the_cpu():
+    weight, model = torch.rand(200, generator=torch.Generator().manual_seed(0)), network().eval()
+    there = GIVEN.posterior(model, (X.as_subclass(OnMPS), LABELS), sample_weight=weight.as_subclass(OnMPS))
+    assert type(there.mean) is torch.Tensor and there.mean.device == X.device
+    here = GIVEN.posterior(model, (X, LABELS), sample_weight=weight)
+    assert torch.equal(st.predict(there, X).probs, st.predict(here, X).probs)
 
 
 def test_batches_give_the_posterior_of_tensors():

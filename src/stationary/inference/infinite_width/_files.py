@@ -14,7 +14,7 @@ from stationary._files import write_atomically
 from stationary.inference.infinite_width._basis import Basis
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._noise import Noise
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, with_float64
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.inputs import device_of
 from stationary.predictive import Bernoulli, Categorical, Gaussian
@@ -63,8 +63,7 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     """The posterior that ``save`` wrote, as ``InfiniteWidth.load`` says."""
     from stationary.inference.infinite_width.method import InfiniteWidth
 
-    device = device_of(network) or torch.device("cpu")
-    device = device if device.type != "mps" else torch.device("cpu")
+    device = with_float64(device_of(network) or torch.device("cpu"))
     with safetensors.safe_open(str(path), "pt") as file:
         about = file.metadata() or {}
         if about.get("format") != "stationary infinite width 1":

@@ -40,9 +40,8 @@ class Fit:
         self, method: "InfiniteWidth", network: nn.Module, place: Place, rows: Rows, held: Rows | None
     ) -> None:
         self.method, self.network, self.place = method, network, place
-        device = rows.z.device if has_float64(rows.z.device) else torch.device("cpu")
-        self.rows = rows if rows.z.device == device else rows.to(device)
-        self.held = held if held is None else held.to(device)
+        self.rows = rows
+        self.held = held if held is None else held.to(rows.z.device)
         self.total: Total = over_processes if method.distributed else alone
         self.trunk = has_trunk(network, place)
         self.seen = self.trunk or method.prior_mean == "network"  # whether something was trained on the rows before
@@ -351,11 +350,6 @@ def _subset(n: int, most: int, seed: int, distributed: bool) -> Tensor:
 
 def _chunks(rows: Rows, size: int = 2**15) -> Callable[[], Any]:
     return lambda: ((part.z, part.weight, part.y) for i in range(0, len(rows), size) for part in [rows[i : i + size]])
-
-
-def has_float64(device: torch.device) -> bool:
-    """Whether the device has numbers of 64 bits; what has none (MPS) leaves the head to the CPU."""
-    return device.type != "mps"
 
 
 def _number(value: float | None, like: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any]) -
         )
     with evaluating(network):
         parameter = next(readout.parameters())
-        outputs = readout(z.to(parameter)).to(z.device, torch.float64)
+        outputs = readout(z.to(parameter)).to(z.device).double()
     return outputs - outputs.mean(1, keepdim=True) if family is Categorical else outputs
 
 
@@ -212,16 +212,22 @@ def collect(
             if marked:
                 marks.append(marks_of(x))
     assert place is not None
-    y = torch.cat(targets).to(parts.device)
+    device = with_float64(parts.device)
+    z, y = parts.joined().to(device), torch.cat(targets).to(device)
     weight = torch.ones(len(y)) if sample_weight is None else tensor_of(sample_weight, "sample_weight")
     if weight.shape != (len(y),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         raise ValueError(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"
         )
-    weight = weight.to(parts.device, torch.float64)
-    numbers = torch.arange(len(y), device=parts.device) if _in_order(data) else None
-    rows = Rows(parts.joined(), y, weight, torch.cat(marks) if marked else None, numbers, len(y))
+    weight = weight.to(device).double()
+    numbers = torch.arange(len(y), device=device) if _in_order(data) else None
+    rows = Rows(z, y, weight, torch.cat(marks) if marked else None, numbers, len(y))
     return (rows if weight.all() else rows[weight > 0]), place
+
+
+def with_float64(device: torch.device) -> torch.device:
+    """The device, or the CPU for one without numbers of 64 bits (MPS), which leaves the head to it."""
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def _in_order(data: Data) -> bool:
