@@ -474,7 +474,7 @@ def test_in_a_gap_dropout_knows_more_than_the_noise(method, noise):
     ids=str,
 )
 def test_other_finite_regressors_say_that_their_std_may_be_too_small(settings, warning, noise):
-    """In the gap an ensemble has .12 to .17, one network .10 to .14; without held-out rows dropout overfits, see below."""
+    """In the gap an ensemble has .12 to .17, one network .10 to .14; without held-out rows dropout overfits as well."""
     X, y, new = wide_gap()
     model = StationaryRegressor((30,), max_iter=30, noise=noise, **settings).fit(X, y)
     model.predict(new)  # the mean alone is no reason to warn

@@ -27,7 +27,9 @@ from stationary.inference.infinite_width._basis import Passes, outer, unseen
 from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._sums import Total
 
-TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
+# Of the gradient's norm, relative to that at W = 0 where that is above 1. W is right to 1e-7 of its size then; 1e-10 costs
+# a Newton step more, up to half of a fit.
+TOLERANCE = 1e-8
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
 ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with the gradient
 REUSE = {"cpu": 5, "cuda": 0}  # conjugate gradients that take as long as a new factorisation of H, by the device
