@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 import stationary as st
+from stationary.inference.infinite_width import _classes, _search
 from stationary.inference.infinite_width._basis import moments
 from stationary.inference.infinite_width._geometry import GEOMETRIES
 from stationary.theory.isotropic import matern52
@@ -341,6 +342,22 @@ def test_the_search_finds_a_lower_nlpd_than_its_start():
     start = st.InfiniteWidth(lengthscale=2.5, variance=10.0, temperature=1.0).posterior(model, (X, LABELS))
     nlpd = [st.metrics.nlpd(st.predict(p, held), truth) for p in (found, start)]
     assert nlpd[0] < nlpd[1]
+
+
+def test_a_search_keeps_no_curvatures_of_its_tries(monkeypatch):
+    """They are (c, M, M) for each of about twenty tries; those of the last are where the fit begins."""
+    tries, made, solve, nearby = [], _search._Tries.__init__, _classes.solve, []
+    monkeypatch.setattr(_search._Tries, "__init__", lambda self, *args: [tries.append(self), made(self, *args)][-1])
+
+    def noting(*args, **options):
+        nearby.append(options.get("nearby"))
+        return solve(*args, **options)
+
+    monkeypatch.setattr(_classes, "solve", noting)
+    st.InfiniteWidth(n_inducing=50).posterior(nn.Linear(4, 3), (X, LABELS))
+    kept = [value for each in tries for found in each.found.values() for value in vars(found).values()]
+    assert max(value.numel() for value in kept if isinstance(value, torch.Tensor)) == 50 * 3
+    assert nearby[-1].shape == (3, 50, 50)
 
 
 def test_given_numbers_stay():
