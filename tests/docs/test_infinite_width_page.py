@@ -99,7 +99,7 @@ def rows_of(heading):
 def test_the_verdicts_are_those_of_the_tables():
     banana, gap, digits = map(rows_of, ("Banana (Fig. 1)", "Regression with a gap (Fig. 2)", "Unknown digits"))
     network, limit, trunk = (f"{name}, Matérn-5/2" for name in ("network", "infinite width", "infinite width, trunk"))
-    near = [f"{accuracy:.3f} and {nlpd:.3f}" for accuracy, nlpd in (banana[name] for name in (limit, network, trunk))]
+    near = [f"{accuracy:.4f} and {nlpd:.3f}" for accuracy, nlpd in (banana[name] for name in (limit, network, trunk))]
     far = [[f"{gap[name][k]:.0f}" for k in (1, 3)] for name in (limit, "GP, Matérn-5/2")]
     finite = [f"{gap[network][k]:.2f}" for k in (1, 3)]
     found = [
