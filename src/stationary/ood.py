@@ -8,13 +8,12 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from stationary.calibration._rows import refuse_known
 from stationary.inference import Method, Posterior, predict
 from stationary.inference.base import check_method
 from stationary.metrics import acceptance_threshold, doubt
 from stationary.nn.running import Batches, Inputs, batches, evaluating
 from stationary.predictive import PRIOR_MISSING, Bernoulli, Categorical, Gaussian, Predictive
-from stationary.training.data import marks_of
+from stationary.training.data import marks_of, refuse_known
 
 Scorer: TypeAlias = Callable[[Any], Tensor]  # from a batch of n inputs to (n,) scores; a higher one is farther out
 
@@ -176,7 +175,7 @@ class OODDetector:
         scores, spread = self._scored(x_in, marks)
         if marks:
             consequence = "there would be more false alarms than the p-values say"
-            refuse_known(self._posterior(), torch.cat(marks), "x_in", consequence)
+            refuse_known(torch.cat(marks), self._posterior().validation_rows, "x_in", consequence)
         rounding = 8 * torch.finfo(scores.dtype).eps * scores.abs().max()
         if not spread or (scores - scores[0]).abs().max() <= rounding:
             raise ValueError(

@@ -48,20 +48,3 @@ def predicted(
     pred = kind.concatenate(preds)
     device = next(iter(pred.tensors().values())).device
     return Predicted(posterior, pred, torch.cat(targets).to(device), torch.cat(marks))
-
-
-def refuse_known(posterior: Any, marks: Tensor, name: str, consequence: str) -> None:
-    """Raise an error where rows have chosen something of the posterior before.
-
-    Args:
-        posterior: the posterior.
-        marks: (n,) numbers by which the rows are known again.
-        name, consequence: what the error calls the rows, and what it says would come of them.
-    """
-    used = getattr(posterior, "validation_rows", None)
-    again = 0 if used is None else int(torch.isin(marks, used.cpu()).sum())
-    if again:
-        raise ValueError(
-            f"{name} must be rows that have chosen nothing before, got {again} that chose numbers of the posterior "
-            f"(validation=, or calibrate): with them {consequence}; split them off before"
-        )

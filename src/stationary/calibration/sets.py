@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from stationary.calibration._rows import predicted, refuse_known
+from stationary.calibration._rows import predicted
 from stationary.inference import Method, Posterior, predict
 from stationary.nn.running import Batches, Inputs
 from stationary.predictive import Categorical, Gaussian, Interval, Predictive
 from stationary.training import Data
+from stationary.training.data import refuse_known
 
 OF_CLASSES, OF_VALUES = ("lac", "aps", "raps"), ("std", "absolute", "quantile")
 
@@ -137,7 +138,8 @@ def conformal(
     score = kinds[0] if score is None else score
     if score not in kinds:
         raise ValueError(f"score must be one of {', '.join(kinds)} for a {type(pred).__name__}; got {score!r}")
-    refuse_known(rows.posterior, rows.marks, "data", "the coverage would be too small")
+    used = getattr(rows.posterior, "validation_rows", None)
+    refuse_known(rows.marks, used, "data", "the coverage would be too small")
     made = Conformal(rows.posterior, type(pred), coverage, score, torch.empty(0), penalty, free, randomized, seed)
     if isinstance(pred, Gaussian):
         if per_class:

@@ -77,6 +77,22 @@ def marks_of(x: Inputs) -> Tensor:
     return torch.tensor([int.from_bytes(digest, "little") >> 1 for digest in digests], dtype=torch.int64)
 
 
+def refuse_known(marks: Tensor, used: Tensor | None, name: str, consequence: str) -> None:
+    """Raise an error where rows have chosen something of a posterior before.
+
+    Args:
+        marks: (n,) numbers by which the rows are known again.
+        used: those of the rows that have chosen; None for none.
+        name, consequence: what the error calls the rows, and what it says would come of them.
+    """
+    again = 0 if used is None else int(torch.isin(marks, used.cpu()).sum())
+    if again:
+        raise ValueError(
+            f"{name} must be rows that have chosen nothing before, got {again} that chose numbers of the posterior "
+            f"(validation=, or calibrate): with them {consequence}; split them off before"
+        )
+
+
 class Rows(NamedTuple):
     """The rows of x and y that each of K members trains on.
 

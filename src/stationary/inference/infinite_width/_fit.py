@@ -27,8 +27,8 @@ from stationary.predictive import Bernoulli, Categorical, Gaussian
 if TYPE_CHECKING:
     from stationary.inference.infinite_width.method import InfiniteWidth
 
-# Inducing inputs in the search of a regression by validation rows. Behind a trunk, on 1,800 rows of friedman1, 1,000 take
-# nine times as long, 35 s instead of 4, and the NLPD of new rows is .01 lower.
+# Inducing inputs in the search of a regression by validation rows. Behind a trunk, on 1,800 rows of friedman1, 1,000
+# take nine times as long, 35 s instead of 4, and the NLPD of new rows is .01 lower.
 VALUES_INDUCING = 300
 EVIDENCE_ROWS = 1000  # rows in the search of a regression by the evidence
 CONSTANT = 1e-12  # a standard deviation of targets that is so little of their mean is rounding
