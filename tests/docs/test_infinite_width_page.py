@@ -30,7 +30,7 @@ def size():
         f"| 100 dropout samples in front of its last layer | {' | '.join(ratios['dropout, 100 samples'])} |",
         f"| Laplace approximation of the last layer (laplace-torch) | {' | '.join(ratios['Laplace, last layer'])} |",
         f"On the H200 a pass takes {gpu['prediction']['rows']['one pass']['ms']:.0f} ms",
-        *passes(cpu["passes"]["rows"]),
+        passes(cpu["passes"]["rows"]),
     ]
 
 
@@ -42,11 +42,12 @@ def predictions(cpu, gpu):
 
 
 def passes(rows):
-    """Fits, in passes over as many images."""
+    """The line about fits, in passes over as many images."""
     sizes = ((5, 2000), (10, 1000), (100, 1000), (150, 1000))
-    for name, words in (("infinite width", "fit, 5,000 rows"), ("Laplace, last layer", "Laplace, the same")):
-        cells = [f"{rows[f'{name}, {c} classes, M = {m}']['passes']:.2f}" for c, m in sizes]
-        yield f"| {words}, {', '.join(str(c) for c, _ in sizes)} classes | {', '.join(cells)} | not measured |"
+    of = lambda name: ", ".join(f"{rows[f'{name}, {c} classes, M = {m}']['passes']:.2f}" for c, m in sizes)
+    classes = ", ".join(str(c) for c, _ in sizes)
+    cells = f"{of('infinite width')}; laplace-torch {of('Laplace, last layer')}"
+    return f"| fit, 5,000 rows, {classes} classes, in passes over as many images | {cells} | not measured |"
 
 
 def test_the_table_of_sizes_is_that_of_the_stored_runs():
