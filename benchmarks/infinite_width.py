@@ -3,13 +3,17 @@
     python benchmarks/infinite_width.py --json results/benchmarks/infinite_width-cpu.json          # two cores
     python benchmarks/infinite_width.py --device cuda --json results/benchmarks/infinite_width-h200.json
     python benchmarks/infinite_width.py --only prediction       # in an environment that has laplace-torch, for its row
+    python benchmarks/infinite_width.py --only passes           # the same
 
 Fit: features (n, 512) of 10 classes, M = 1000 inducing inputs, at given numbers and with the search on 5,000 validation
 rows; on a GPU also 10^6 rows and 1000 classes, with the peak of its memory. Prediction: 500 images (100 on a CPU) of
 32 x 32 pixels through a ResNet-18, as a plain network, with the head of infinite width on its features, with 100
 dropout samples, and, where laplace-torch is installed, with the Laplace approximation of its last layer; the ratio is
-to the plain pass, measured in turn. Probabilities: their largest and mean distance from those of 10^5 samples of the
-outputs. Rate: fit and prediction of 25,000 x 1024 features, 5 classes, M = 2000, beside the rate of large products.
+to the plain pass, measured in turn. Passes: a fit at given numbers on 5,000 feature vectors, and that of the Laplace
+approximation of a last layer, with Kronecker factors, over one pass of the ResNet-18 over as many images; with numbers
+of classes and of inducing inputs as in the tables of quality. Probabilities: their largest and mean distance from those
+of 10^5 samples of the outputs. Rate: fit and prediction of 25,000 x 1024 features, 5 classes, M = 2000, beside the rate
+of large products.
 """
 
 import argparse
@@ -130,6 +134,36 @@ def predictions(device: str, rounds: int) -> dict[str, dict[str, float]]:
     }
 
 
+def spent(device: str) -> float:
+    """Seconds that this process has computed, which on a busy CPU say more than those that have passed."""
+    return synchronized(device) if device == "cuda" else time.process_time()
+
+
+def passes(device: str, rounds: int, n: int = 5000) -> dict[str, dict[str, float]]:
+    torch.manual_seed(0)
+    network, x = resnet18(10).to(device).eval(), torch.randn(IMAGES[device], 3, 32, 32, device=device)
+    times = []
+    with torch.no_grad():
+        for _ in range(rounds + 1):
+            start = spent(device)
+            network(x)
+            times.append(spent(device) - start)
+    whole = median(times[1:]) * n / len(x)
+    made = {"one pass": {"seconds": whole}}
+    for classes, m in ((5, 2000), (10, 1000), (100, 1000), (150, 1000)):
+        data, layer = features(n, classes, device), nn.Sequential(nn.Identity(), nn.Linear(D, classes)).to(device)
+        methods: dict[str, st.Method] = {"infinite width": replace(GIVEN, n_inducing=m)}
+        if find_spec("laplace"):
+            methods["Laplace, last layer"] = st.Laplace()
+        for name, method in methods.items():
+            method.posterior(layer, (data[0][:200], data[1][:200]))  # the first fit imports and starts libraries
+            start = spent(device)
+            method.posterior(layer, data)
+            seconds = spent(device) - start
+            made[f"{name}, {classes} classes, M = {m}"] = {"seconds": seconds, "passes": seconds / whole}
+    return made
+
+
 def product_rate(device: str, dtype: torch.dtype) -> float:
     """Floating-point operations a second in the product of two large matrices."""
     size = 8192 if device == "cuda" else 2048
@@ -215,6 +249,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", help="only parts with this in their name, such as prediction; the others stay")
+    parser.add_argument("--note", help="what else the machine did meanwhile, where it was not quiet")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -224,6 +259,7 @@ def main() -> None:
         content = json.loads(arguments.json.read_text())
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "prediction": lambda: predictions(device, arguments.rounds),
+        "passes": lambda: passes(device, arguments.rounds),
         "probabilities": probability_errors,
         "rate": lambda: rates(device),
         f"fit, {arguments.rows} x {D}, 10 classes": lambda: {
@@ -235,7 +271,8 @@ def main() -> None:
     for part, measure in parts.items():
         if arguments.only and arguments.only not in part:
             continue
-        content[part] = {"environment": environment(device), "rows": measure()}
+        note = {"note": arguments.note} if arguments.note else {}
+        content[part] = {"environment": environment(device), **note, "rows": measure()}
         print(f"\n{part}")
         for name, row in content[part]["rows"].items():
             print(f"  {name:28}", "  ".join(f"{key} {value:.4g}" for key, value in row.items()), flush=True)

@@ -87,6 +87,23 @@ def test_it_says_what_it_is(model):
     assert repr(detector) == f"OODDetector(MLP, score='entropy', threshold={detector.threshold:.4g})"
 
 
+@pytest.mark.parametrize("options", [{}, {"score": lambda x: x.norm(dim=1)}, {"batch_size": 7}])
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: x.split(30), lambda x: (part for part in x.split(30))])
+def test_rows_that_chose_numbers_of_the_posterior_are_refused(form, options):
+    x, held, fresh = torch.randn(300, 3, generator=torch.Generator().manual_seed(0)).split(100)
+    y = lambda x: (x[:, 0] > 0).long()
+    posterior = st.InfiniteWidth(n_inducing=30).posterior(nn.Linear(3, 2), (x, y(x)), validation=(held, y(held)))
+    if "batch_size" in options and not isinstance(form(x), torch.Tensor):
+        options = {}
+    detector = OODDetector(posterior, **options)
+    with pytest.raises(
+        ValueError, match=r"x_in must be rows that have chosen nothing before, got 1 that chose .*false"
+    ):
+        detector.fit(form(torch.cat([fresh, held[:1]])))
+    assert detector.known is None
+    torch.testing.assert_close(detector.fit(form(fresh)).known, detector.scores(fresh).sort().values)
+
+
 @pytest.mark.parametrize("name", SCORES)
 def test_scores_are_those_at_temperature_one(name):
     x = torch.randn(200, 3)

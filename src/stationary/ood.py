@@ -1,7 +1,7 @@
 """Is this input like the training data? Scores of a prediction, and a detector that turns one into yes or no."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -14,6 +14,7 @@ from stationary.inference.predict import as_posterior
 from stationary.metrics import acceptance_threshold, doubt
 from stationary.nn.running import Batches, Inputs, batches, evaluating
 from stationary.predictive import PRIOR_MISSING, Bernoulli, Categorical, Gaussian, Predictive
+from stationary.training.data import marks_of, refuse_known
 
 Scorer: TypeAlias = Callable[[Any], Tensor]  # from a batch of n inputs to (n,) scores; a higher one is farther out
 
@@ -174,10 +175,15 @@ class OODDetector:
         """Set the threshold to the smallest with which at least the share ``accept`` of x_in is accepted.
 
         Args:
-            x_in: in-distribution inputs that the model was not trained on, since it is surer of its training inputs.
+            x_in: in-distribution inputs that the model was not trained on, since it is surer of its training inputs,
+                and by which no numbers of it were chosen, as ``InfiniteWidth`` has by its validation rows.
             accept: share of x_in to accept, in (0, 1].
         """
-        scores, spread = self._scored(x_in)
+        marks: list[Tensor] = []
+        scores, spread = self._scored(x_in, marks)
+        if marks:
+            consequence = "there would be more false alarms than the p-values say"
+            refuse_known(torch.cat(marks), self._posterior().validation_rows, "x_in", consequence)
         rounding = 8 * torch.finfo(scores.dtype).eps * scores.abs().max()
         if not spread or (scores - scores[0]).abs().max() <= rounding:
             raise ValueError(
@@ -235,25 +241,32 @@ class OODDetector:
             )
         return self.known
 
-    def _scored(self, x: Inputs | Batches) -> tuple[Tensor, bool]:
-        """(n,) the scores, and whether a spread that they measure is there at all."""
-        model: Any = self.model
-        if isinstance(model, TableModel):
-            x, model = model.inputs(x), model.posterior_  # type: ignore[attr-defined]
+    def _posterior(self) -> Any:
+        return self.model.posterior_ if isinstance(self.model, TableModel) else self.model  # type: ignore[attr-defined]
+
+    def _scored(self, x: Inputs | Batches, marks: list[Tensor] | None = None) -> tuple[Tensor, bool]:
+        """(n,) the scores, and whether a spread that they measure is there at all.
+
+        ``marks`` takes the numbers by which rows are known again, for a posterior that remembers any.
+        """
+        x, size = self.model.inputs(x) if isinstance(self.model, TableModel) else x, self.batch_size
+        model = self._posterior()
+        if marks is not None and getattr(model, "validation_rows", None) is not None:
+            x, size = _noted(batches(x, size, model.networks[0]), marks), None
         if not isinstance(self.score, str):
-            return self._called(self.score, model, x), True
+            return self._called(self.score, model, x, size), True
         model = model.untempered() if isinstance(model, Tempered) else model
-        pred = predict(model, x, self.method, family=self.family or Categorical, batch_size=self.batch_size)
+        pred = predict(model, x, self.method, family=self.family or Categorical, batch_size=size)
         return score(pred, self.score), self.score not in OF_SPREAD or bool(mean_variance(pred).any())
 
-    def _called(self, scorer: Scorer, model: Any, x: Inputs | Batches) -> Tensor:
+    def _called(self, scorer: Scorer, model: Any, x: Inputs | Batches, size: int | None) -> Tensor:
         networks = (model,) if isinstance(model, nn.Module) else as_posterior(model).networks
         found = []
         with ExitStack() as stack:
             for network in networks:
                 stack.enter_context(evaluating(network))
             stack.enter_context(torch.enable_grad())  # some scores are gradients, as that of ODIN
-            for part, _ in batches(x, self.batch_size, networks[0]):
+            for part, _ in batches(x, size, networks[0]):
                 scores = scorer(part)
                 n = len(part if isinstance(part, Tensor) else next(iter(part.values())))
                 if not isinstance(scores, Tensor) or scores.shape != (n,) or not scores.is_floating_point():
@@ -263,3 +276,10 @@ class OODDetector:
                     raise ValueError(f"score must return a tensor of real numbers ({n},) for {n} inputs; got {got}")
                 found.append(scores.detach())
         return torch.cat(found)
+
+
+def _noted(parts: Iterable[tuple[Any, Tensor | None]], marks: list[Tensor]) -> Iterator[Any]:
+    """The inputs of batches, whose numbers are noted on the way, since an iterator can be read only once."""
+    for part, _ in parts:
+        marks.append(marks_of(part))
+        yield part

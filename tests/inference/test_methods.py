@@ -288,7 +288,7 @@ def test_what_an_iterable_may_give():
         st.predict(model, [X], batch_size=7)
     with pytest.raises(TypeError, match=r"iterable of batches, got tuple; of a pair .* pass x alone"):
         st.predict(model, (X, LABELS))
-    with pytest.raises(ValueError, match="x must be finite, got NaN or infinity in row 0"):
+    with pytest.raises(ValueError, match="x must be finite, got NaN or infinity in row 60"):
         st.predict(model, [X, X / 0])
 
 

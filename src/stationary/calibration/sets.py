@@ -19,7 +19,6 @@ Scores of real values, with the predicted mean, standard deviation and quantiles
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from stationary.inference import Method, Posterior, predict
 from stationary.nn.running import Batches, Inputs
 from stationary.predictive import Categorical, Gaussian, Interval, Predictive
 from stationary.training import Data
+from stationary.training.data import refuse_known
 
 OF_CLASSES, OF_VALUES = ("lac", "aps", "raps"), ("std", "absolute", "quantile")
 
@@ -138,7 +138,8 @@ def conformal(
     score = kinds[0] if score is None else score
     if score not in kinds:
         raise ValueError(f"score must be one of {', '.join(kinds)} for a {type(pred).__name__}; got {score!r}")
-    _refuse_known(rows.posterior, rows.marks)
+    used = getattr(rows.posterior, "validation_rows", None)
+    refuse_known(rows.marks, used, "data", "the coverage would be too small")
     made = Conformal(rows.posterior, type(pred), coverage, score, torch.empty(0), penalty, free, randomized, seed)
     if isinstance(pred, Gaussian):
         if per_class:
@@ -197,16 +198,3 @@ def rows_needed(share: float, name: str) -> int:
     if not 0 < share < 1:
         raise ValueError(f"{name} must be in (0, 1), got {share!r}; 0.9 is for 90 % of new rows")
     return math.ceil(share / (1 - share) - 1e-9)
-
-
-def _refuse_known(posterior: Any, marks: Tensor) -> None:
-    """Raise an error where rows have chosen something of the posterior before."""
-    used = getattr(posterior, "validation_rows", None)
-    if used is None:
-        return
-    again = int(torch.isin(marks, used.cpu()).sum())
-    if again:
-        raise ValueError(
-            f"data must be rows that have chosen nothing before, got {again} that chose numbers of the posterior "
-            "(validation=, or calibrate): with them the coverage would be too small; split them off before"
-        )

@@ -1,5 +1,6 @@
 """The regressor: a mean with a standard deviation, in the units of the targets."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.estimators._decisions import Deciding
 from stationary.estimators._network import ROWS, Array
-from stationary.inference import InfiniteWidth, Laplace, Method, Posterior, predict
+from stationary.inference import SWAG, Ensemble, InfiniteWidth, Laplace, Method, Point, Posterior, predict
 from stationary.inference.base import joint_of
 from stationary.nn import MeanAndNoise
 from stationary.nn.running import Inputs
@@ -22,6 +23,7 @@ with extra("sklearn"):
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils.validation import check_is_fitted, validate_data
 
+AGREEING = (Point, Ensemble, SWAG)  # whose networks, all trained to the end, hardly differ where there are no rows
 FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
 
@@ -109,6 +111,7 @@ class StationaryRegressor(RegressorMixin, Deciding):
     target_scaler_: StandardScaler
     target_ndim_: int
     noise_variance_: Array
+    _too_sure: str
 
     def __init__(
         self,
@@ -162,11 +165,21 @@ class StationaryRegressor(RegressorMixin, Deciding):
         rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss=loss)
         pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
         noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
-        if not noise.any():  # the method knows of none
+        known = noise.any() and not self._learns_noise()  # by the method, from the rows that it was fitted to
+        self._too_sure = self._why_too_sure(held_out=known or len(rows) < len(X))
+        if not noise.any():
             residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
             noise = np.average(residuals**2, 0, weight[rows])
         self.noise_variance_ = np.maximum(noise, FLOOR * self.target_scaler_.scale_**2)
         return self
+
+    def _why_too_sure(self, held_out: bool) -> str:
+        """Why the standard deviation may be far too small, for a warning; "" where it need not be."""
+        if not held_out:
+            return "early_stopping=False left no rows to measure the noise by, so it is the error on rows of the fit"
+        if isinstance(self.method, AGREEING):
+            return f"the networks of {self.method!r} agree where there are no rows, also in a gap between rows"
+        return ""
 
     def predictive(self, X: Any) -> Gaussian:
         """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
@@ -221,8 +234,19 @@ class StationaryRegressor(RegressorMixin, Deciding):
             raise ValueError(f"method must leave its noise out for noise='input', got {self.method!r}")
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included."""
+        """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included.
+
+        It warns where that may be far too small: without early_stopping, which leaves no rows to measure the noise of a
+        finite network by, and with ``Point``, ``Ensemble`` and ``SWAG``, which do not know a gap between rows.
+        """
         pred = self.predictive(X)
+        if return_std and self._too_sure:
+            warnings.warn(
+                f"the standard deviation may be far too small: {self._too_sure}; leave method and hidden_layer_sizes "
+                "out for infinite width, which knows its noise and gaps",
+                UserWarning,
+                stacklevel=2,
+            )
         mean = self._like_y(pred.mean)
         return (mean, self._like_y(pred.std())) if return_std else mean
 

@@ -113,7 +113,7 @@ def to_device(x: Any, device: torch.device | None) -> Any:
 
 
 def batches(
-    x: Inputs | Batches, size: int | None = None, model: nn.Module | None = None
+    x: Inputs | Batches, size: int | None = None, model: nn.Module | None = None, name: str = "x"
 ) -> Iterator[tuple[Any, Tensor | None]]:
     """The inputs and their targets, one batch at a time; the targets are None where there are none.
 
@@ -124,64 +124,66 @@ def batches(
             must be None for an iterable, which has batches of its own.
         model: network that the inputs are for. Real numbers get its floating-point type; arrays and the batches of an
             iterable are moved to its device, and a tensor or a mapping of tensors stays where it is.
+        name: what error messages call x; the parts of a mapping have their own names.
     """
     if size is not None and size < 1:
         raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
     if isinstance(x, Tensor | Mapping) or is_array(x):
-        yield from ((part, None) for part in _split(prepared(x, model), size))
+        yield from ((part, None) for part in _split(prepared(x, model, name), size, name))
         return
     if (isinstance(x, tuple) and len(x) == 2) or not isinstance(x, Iterable):
         raise TypeError(
-            f"x must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; of a pair "
-            "(x, y) pass x alone, and two batches as a list"
+            f"{name} must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; of a "
+            "pair (x, y) pass x alone, and two batches as a list"
         )
     if size is not None:
         raise ValueError(
             f"batch_size must be None for an iterable, which has its own batches; got {size!r}: leave it out"
         )
-    empty, device = True, None if model is None else device_of(model)
+    first, device = 0, None if model is None else device_of(model)
     for batch in x:
         inputs, targets = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
         if isinstance(inputs, tuple | list) and len(inputs) == 1:
             [inputs] = inputs  # as a DataLoader of a TensorDataset with one tensor gives them
-        [part] = _split(prepared(to_device(inputs, device), model), None)
-        empty = False
+        [part] = _split(prepared(to_device(inputs, device), model, name), None, name, first)
+        first += len(part if isinstance(part, Tensor) else next(iter(part.values())))
         yield part, to_device(tensor_of(targets, "y"), device)
-    if empty:
+    if not first:
         raise ValueError(
-            "x must hold at least one batch, the iterable gave none; if it is a generator that was used before, make a "
-            "new one or pass a DataLoader"
+            f"{name} must hold at least one batch, the iterable gave none; if it is a generator that was used before, "
+            "make a new one or pass a DataLoader"
         )
 
 
-def _split(x: Inputs, size: int | None) -> list[Any]:
-    tensors = dict(x) if isinstance(x, Mapping) else {"x": x}
-    for name, tensor in tensors.items():
+def _split(x: Inputs, size: int | None, name: str, first: int = 0) -> list[Any]:
+    """The parts of the inputs, after a check; ``first`` is the number of their first row, for messages."""
+    tensors = dict(x) if isinstance(x, Mapping) else {name: x}
+    for part, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise TypeError(
-                f"{name} must be a tensor or an array, got {_type(tensor)}; torch.tensor makes one of numbers, and an "
+                f"{part} must be a tensor or an array, got {_type(tensor)}; torch.tensor makes one of numbers, and an "
                 "iterable must give batches that are tensors, arrays, mappings of them, or (inputs, targets)"
             )
         if not tensor.ndim:
             raise ValueError(
-                f"{name} must have a first dimension, that of the inputs; got a single number: use {name}[None]"
+                f"{part} must have a first dimension, that of the inputs; got a single number: use {part}[None]"
             )
     lengths = {len(tensor) for tensor in tensors.values()}
     if len(lengths) != 1 or lengths == {0}:
         raise ValueError(
-            f"x must hold at least one input, and each part of a mapping as many; got {sorted(lengths)} inputs"
+            f"{name} must hold at least one input, and each part of a mapping as many; got {sorted(lengths)} inputs"
         )
-    for name, tensor in tensors.items():
-        _check_finite(name, tensor)
+    for part, tensor in tensors.items():
+        _check_finite(part, tensor, first)
     if size is None or size >= lengths.pop():
         return [tensors if isinstance(x, Mapping) else x]
     parts = zip(*(tensor.split(size) for tensor in tensors.values()), strict=True)
     return [dict(zip(tensors, part, strict=True)) if isinstance(x, Mapping) else part[0] for part in parts]
 
 
-def _check_finite(name: str, x: Tensor) -> None:
+def _check_finite(name: str, x: Tensor, first: int) -> None:
     if not x.is_cuda and x.is_floating_point() and not x.isfinite().all():
-        row = (~x.isfinite()).reshape(len(x), -1).any(1).nonzero()[0].item()
+        row = first + (~x.isfinite()).reshape(len(x), -1).any(1).nonzero()[0].item()
         raise ValueError(f"{name} must be finite, got NaN or infinity in row {row}; impute or drop such rows")
 
 

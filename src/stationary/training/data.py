@@ -49,10 +49,12 @@ def labelled(data: Data, size: int | None, network: nn.Module, name: str) -> Ite
         x, y = tensors_of(data)
         if len(x) != len(y):
             raise ValueError(f"{name} must have as many inputs as targets, got {len(x)} and {len(y)}")
-        parts = zip(batches(prepared(data[0], network), size), y.split(size or max(1, len(y))), strict=True)
+        parts = zip(
+            batches(prepared(data[0], network, name), size, name=name), y.split(size or max(1, len(y))), strict=True
+        )
         pairs: Iterable[tuple[Any, Tensor | None]] = ((part, targets) for (part, _), targets in parts)
     else:
-        pairs = batches(data, model=network)
+        pairs = batches(data, model=network, name=name)
     for x, targets in pairs:
         if targets is None:
             raise ValueError(f"{name} must give batches (x, y), got inputs without targets")
@@ -73,6 +75,22 @@ def marks_of(x: Inputs) -> Tensor:
         hashlib.blake2b(b"".join(part[i].tobytes() for part in raw), digest_size=8).digest() for i in range(len(raw[0]))
     ]
     return torch.tensor([int.from_bytes(digest, "little") >> 1 for digest in digests], dtype=torch.int64)
+
+
+def refuse_known(marks: Tensor, used: Tensor | None, name: str, consequence: str) -> None:
+    """Raise an error where rows have chosen something of a posterior before.
+
+    Args:
+        marks: (n,) numbers by which the rows are known again.
+        used: those of the rows that have chosen; None for none.
+        name, consequence: what the error calls the rows, and what it says would come of them.
+    """
+    again = 0 if used is None else int(torch.isin(marks, used.cpu()).sum())
+    if again:
+        raise ValueError(
+            f"{name} must be rows that have chosen nothing before, got {again} that chose numbers of the posterior "
+            f"(validation=, or calibrate): with them {consequence}; split them off before"
+        )
 
 
 class Rows(NamedTuple):

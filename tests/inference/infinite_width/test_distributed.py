@@ -130,7 +130,7 @@ def test_two_processes_have_the_posterior_of_one(found, case):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("NaN", "x must be finite|finite features"),
+        ("NaN", "data must be finite|finite features"),
         ("empty", "at least one"),
         ("label", "class indices 0 to 2"),
     ],

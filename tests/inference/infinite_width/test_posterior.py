@@ -10,10 +10,18 @@ import pytest
 import torch
 from sklearn.covariance import OAS
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import stationary as st
-from stationary.inference.infinite_width import _fit
+from stationary.inference.infinite_width import _classes, _search
 from stationary.inference.infinite_width._basis import moments
 from stationary.inference.infinite_width._geometry import GEOMETRIES
 from stationary.theory.isotropic import matern52
@@ -99,10 +107,27 @@ def test_no_class_is_impossible_in_float32(temperature):
     assert 80 < st.metrics.nlpd(pred, torch.tensor([2])) < 100
 
 
-def test_what_has_no_float64_leaves_the_head_to_the_cpu(monkeypatch):
-    monkeypatch.setattr(_fit, "has_float64", lambda device: False)
-    pred = st.predict(GIVEN.posterior(network().eval(), (X, LABELS)), X)
-    assert pred.probs.device == X.device
+class OnMPS(torch.Tensor):
+    """Stands for a tensor on a device that has no float64, from which it only goes to the CPU."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        if function is torch.Tensor.device.__get__:
+            return torch.device("mps")
+        if function is torch.Tensor.to and args[1:] == (torch.device("cpu"),):
+            return result.as_subclass(torch.Tensor)
+        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+            raise TypeError("MPS has no float64")
+        return result
+
+
+def test_what_has_no_float64_leaves_the_head_to_the_cpu():
+    weight, model = torch.rand(200, generator=torch.Generator().manual_seed(0)), network().eval()
+    there = GIVEN.posterior(model, (X.as_subclass(OnMPS), LABELS), sample_weight=weight.as_subclass(OnMPS))
+    assert type(there.mean) is torch.Tensor and there.mean.device == X.device
+    here = GIVEN.posterior(model, (X, LABELS), sample_weight=weight)
+    assert torch.equal(st.predict(there, X).probs, st.predict(here, X).probs)
 
 
 def test_batches_give_the_posterior_of_tensors():
@@ -319,6 +344,22 @@ def test_the_search_finds_a_lower_nlpd_than_its_start():
     assert nlpd[0] < nlpd[1]
 
 
+def test_a_search_keeps_no_curvatures_of_its_tries(monkeypatch):
+    """They are (c, M, M) for each of about twenty tries; those of the last are where the fit begins."""
+    tries, made, solve, nearby = [], _search._Tries.__init__, _classes.solve, []
+    monkeypatch.setattr(_search._Tries, "__init__", lambda self, *args: [tries.append(self), made(self, *args)][-1])
+
+    def noting(*args, **options):
+        nearby.append(options.get("nearby"))
+        return solve(*args, **options)
+
+    monkeypatch.setattr(_classes, "solve", noting)
+    st.InfiniteWidth(n_inducing=50).posterior(nn.Linear(4, 3), (X, LABELS))
+    kept = [value for each in tries for found in each.found.values() for value in vars(found).values()]
+    assert max(value.numel() for value in kept if isinstance(value, torch.Tensor)) == 50 * 3
+    assert nearby[-1].shape == (3, 50, 50)
+
+
 def test_given_numbers_stay():
     method = st.InfiniteWidth(variance=7.0, temperature=0.3, n_inducing=50)
     numbers = method.posterior(nn.Linear(4, 3), (X, LABELS)).numbers
@@ -369,6 +410,23 @@ def test_a_new_class_is_learnt():
     assert pred.predict().tolist() == [2, 1, 0] and pred.probs.shape == (3, 3)
 
 
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_an_update_of_weighted_frequencies_is_a_fit_of_all_rows(kind):
+    """The same inducing inputs and geometry: those of the first rows, of which the last are copies."""
+    method = replace(GIVEN, prior_mean="frequencies", n_inducing=400, temperature=1.0)
+    x, weight = torch.cat([X, X]).double(), torch.rand(400, generator=torch.Generator().manual_seed(4)).double() + 0.1
+    weight[200:] = 3 * weight[:200]
+    y = torch.arange(400) % 4 if kind == "classes" else (torch.arange(1200).view(400, 3) % 7 == 0).long()
+    if kind == "classes":
+        y[:200] = y[:200] % 3  # the fourth is new
+    first = method.posterior(nn.Linear(4, 3).double(), (x[:200], y[:200]), sample_weight=weight[:200])
+    updated = first.update((x[200:], y[200:]), sample_weight=weight[200:])
+    whole = method.posterior(nn.Linear(4, 4 if kind == "classes" else 3).double(), (x, y), sample_weight=weight)
+    torch.testing.assert_close(updated.numbers.offset, whole.numbers.offset, rtol=1e-12, atol=0)
+    probe = torch.cat([x, 1e4 * x])
+    torch.testing.assert_close(st.predict(updated, probe).probs, st.predict(whole, probe).probs, rtol=0, atol=1e-7)
+
+
 def test_an_update_of_real_values_is_a_fit_of_all_rows():
     method = st.InfiniteWidth(lengthscale=1.0, variance=1.0, noise=0.01, n_inducing=40)
     x, y = X.double(), VALUES.double()
@@ -400,11 +458,49 @@ def test_the_rows_that_an_answer_rests_on():
         posterior.nearest(X, 0)
 
 
-def test_a_loader_that_shuffles_has_no_row_numbers():
-    loader = DataLoader(TensorDataset(X, LABELS), 50, shuffle=True)
+def test_rows_have_their_numbers_in_the_data(tmp_path):
+    """Also behind rows of weight 0, after an update, and in a file."""
+    weight = (torch.arange(200) >= 100).double()  # the last row as well: what follows begins at 200
+    weight[-1] = 0
+    posterior = GIVEN.posterior(nn.Linear(4, 3), (X, LABELS), sample_weight=weight)
+    more = X[:50] + 20
+    updated = posterior.update((more, LABELS[:50]), sample_weight=(torch.arange(50) != 0).double())
+    model = updated.networks[0]
+    for made in (updated, st.InfiniteWidth.load(updated.save(tmp_path / "a.safetensors"), model)):
+        assert made.nearest(torch.cat([X[100:110], more[1:11]]), 1).rows[:, 0].tolist() == [
+            *range(100, 110), *range(201, 211)
+        ]  # fmt: skip
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(X[i], LABELS[i]) for i in torch.randperm(200, generator=torch.Generator().manual_seed(0))])
+
+
+ROWS = TensorDataset(X, LABELS)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(ROWS, 50, shuffle=True),
+        DataLoader(ROWS, 50, sampler=WeightedRandomSampler(torch.ones(200), 200)),
+        DataLoader(ROWS, 50, sampler=SubsetRandomSampler(range(200))),
+        DataLoader(ROWS, batch_sampler=BatchSampler(RandomSampler(ROWS), 50, False)),
+        DataLoader(Stream(), 50),
+        (batch for batch in DataLoader(ROWS, 50)),
+    ],
+    ids=["shuffle", "weighted", "subset", "batch_sampler", "stream", "generator"],
+)
+def test_what_may_shuffle_has_no_row_numbers(loader):
     posterior = GIVEN.posterior(nn.Linear(4, 3), loader)
-    with pytest.raises(ValueError, match="the DataLoader shuffled them"):
+    with pytest.raises(ValueError, match=r"nearest needs training rows in the order of the data.*shuffle=False"):
         posterior.nearest(X)
+
+
+@pytest.mark.parametrize("data", [DataLoader(ROWS, 50), list(DataLoader(ROWS, 50))], ids=["loader", "list"])
+def test_what_keeps_the_order_has_row_numbers(data):
+    assert GIVEN.posterior(nn.Linear(4, 3), data).nearest(X[:20], 1).rows[:, 0].tolist() == list(range(20))
 
 
 # Files
@@ -467,6 +563,17 @@ def test_bad_data(data, message):
         st.InfiniteWidth(n_inducing=20).posterior(network().eval(), data())
 
 
+@pytest.mark.parametrize("name", ["data", "validation"])
+@pytest.mark.parametrize("batches", [False, True], ids=["tensors", "loader"])
+def test_inputs_that_are_not_finite_name_the_data_and_the_row(name, batches):
+    """The row of the data, not of the batch."""
+    bad = X.index_fill(0, torch.tensor([170]), math.nan), LABELS
+    bad = DataLoader(TensorDataset(*bad), 50) if batches else bad
+    data, validation = (bad, None) if name == "data" else ((X, LABELS), bad)
+    with pytest.raises(ValueError, match=f"^{name} must be finite, got NaN or infinity in row 170"):
+        GIVEN.posterior(network().eval(), data, validation=validation)
+
+
 def test_features_that_are_not_finite_name_the_row():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
     with torch.no_grad():
@@ -475,6 +582,20 @@ def test_features_that_are_not_finite_name_the_row():
     x[6] = 1e3
     with pytest.raises(ValueError, match="finite features, got NaN or infinity in row 6"):
         GIVEN.posterior(model, (x, LABELS[:10]))
+
+
+@pytest.mark.parametrize("settings", [{}, {"noise": "input"}, {"trunk": True}], ids=["", "input", "trunk"])
+def test_a_constant_column_of_targets_is_no_obstacle(settings):
+    """Its mean over the rows differs from it by rounding; the spread is that of a prior of variance 1."""
+    trunk = settings.get("trunk", False)
+    model = network(2).eval() if trunk else nn.Linear(4, 2)
+    method = st.InfiniteWidth(n_inducing=40, noise=settings.get("noise"))
+    y = torch.stack([torch.full((200,), 0.1, dtype=torch.float64), X[:, 0].double()], 1)
+    for targets in (y, y[:, :1]):
+        validation = (X[:50] + 0.1, targets[:50]) if trunk else None
+        pred = st.predict(method.posterior(model, (X, targets), validation=validation), X)
+        assert (pred.mean[:, 0] - 0.1).abs().max() < 1e-6 and pred.std().isfinite().all()
+        assert (pred.std()[:, 0] > 1e-4).all() and (pred.std()[:, 0] < 0.1).all()
 
 
 def test_few_rows_repeated_rows_and_features_of_zero():

@@ -206,8 +206,8 @@ def greedy(basis: Basis, u: Tensor, most: int, least: float) -> Tensor:
         least: smallest unseen share of the prior variance for which a row is taken.
     """
     scaled = u / basis.lengthscale
-    left = unseen(basis(u))
     seen, columns, chosen = basis(u), list[Tensor](), list[int]()
+    left = unseen(seen)
     for _ in range(min(most, len(u))):
         row = int(left.argmax())
         if left[row] <= least:

@@ -14,7 +14,7 @@ Labels that may hold at the same time have sigmoids instead, and each has the ex
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol
@@ -27,7 +27,9 @@ from stationary.inference.infinite_width._basis import Passes, outer, unseen
 from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._sums import Total
 
-TOLERANCE = 1e-8  # of the gradient's norm, relative to that at W = 0 where that is above 1
+# Of the gradient's norm, relative to that at W = 0 where that is above 1. W is right to 1e-7 of its size then; a
+# fit to 1e-10 takes up to half as long again, for one more Newton step.
+TOLERANCE = 1e-8
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
 ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with the gradient
 REUSE = {"cpu": 5, "cuda": 0}  # conjugate gradients that take as long as a new factorisation of H, by the device
@@ -241,9 +243,18 @@ class _Problem:
         """The Cholesky factors (1 or c, M, M) of the curvature at W, or of its bound."""
         return self._factorized(mean, self.likelihood.bound)
 
-    def own_roots(self, mean: Tensor) -> Tensor:
-        """The Cholesky factors (c, M, M) of the curvature in the outputs of each class alone."""
-        return self._factorized(mean, lambda z: z.softmax(-1) * (1 - z.softmax(-1)))
+    def own_roots(self, mean: Tensor) -> Iterator[Tensor]:
+        """The Cholesky factor (M, M) of the curvature in the outputs of each class alone, one after the other.
+
+        With many classes all of them together would be the largest tensor of a search.
+        """
+        task, size = self.task, len(mean)
+        probs = [self.outputs(rows, phi, mean).softmax(-1) for rows, phi in task.passes]
+        for k in range(len(task.offset)):
+            sums = mean.new_zeros(size, size)
+            for (rows, phi), p in zip(task.passes, probs, strict=True):
+                sums += outer(phi, task.weight[rows] * self.shrink[rows, 0].square() * (p[:, k] * (1 - p[:, k])))
+            yield torch.linalg.cholesky(task.total(sums) + _eye(size, mean) / task.variance)
 
     def _factorized(self, mean: Tensor, curvature: Callable[[Tensor], Tensor]) -> Tensor:
         """The Cholesky factors (k, M, M) of the sum over rows, of curvatures (n, k) that are a function of outputs."""
@@ -347,6 +358,17 @@ def _eye(size: int, like: Tensor) -> Tensor:
     return torch.eye(size, dtype=like.dtype, device=like.device)
 
 
+def of_frequencies(y: Tensor, weight: Tensor, c: int, total: Total) -> Tensor:
+    """(c,) the outputs whose probabilities are the frequencies of classes y (n,) or labels y (n, c), in weighted rows.
+
+    Every class is counted once more than it occurs, and every label once more than it holds and than it does not.
+    """
+    if y.ndim == 1:
+        counts = total(torch.bincount(y, weight, c)) + 1
+        return (counts / counts.sum()).log()
+    return torch.logit((total(weight @ y.to(weight)) + 1) / (total(weight.sum()[None]) + 2))
+
+
 def log_evidence(task: Task, solution: Solution) -> float:
     """Laplace's approximation of the logarithm of the probability of the targets.
 
@@ -355,12 +377,17 @@ def log_evidence(task: Task, solution: Solution) -> float:
     count too much: with 10 classes and few rows several nats a row.
     """
     size, c = len(solution.mean), len(task.offset)
-    if task.several or c == 2:
-        roots, copies = solution.root, c if task.several else 1
-    else:
-        roots, copies = _Problem(task).own_roots(solution.mean), c
-    log_det = 2 * float(roots.diagonal(dim1=-2, dim2=-1).log().sum()) + copies * size * math.log(task.variance)
-    return -solution.loss - 0.5 * log_det * ((c - 1) / c if roots is not solution.root else 1)
+    own = c > 2 and not task.several
+    roots = _Problem(task).own_roots(solution.mean) if own else iter(solution.root.view(-1, size, size))
+    log_det = sum(2 * float(root.diagonal().log().sum()) + size * math.log(task.variance) for root in roots)
+    return -solution.loss - 0.5 * log_det * ((c - 1) / c if own else 1)
+
+
+def curvatures(task: Task, mean: Tensor) -> Tensor | None:
+    """(c, M, M) the Cholesky factors of the curvature of each class alone, for more than two classes."""
+    if task.several or len(task.offset) == 2:
+        return None
+    return torch.stack(list(_Problem(task).own_roots(mean)))
 
 
 class LeftOut(NamedTuple):
@@ -369,12 +396,10 @@ class LeftOut(NamedTuple):
     Args:
         mean: (k, c) their mean, without the prior mean.
         variance: (k, 1), or (k, c) for several labels, their variance.
-        roots: (c, M, M) the Cholesky factors of the curvature of each class alone; None where that is not needed.
     """
 
     mean: Tensor
     variance: Tensor
-    roots: Tensor | None
 
 
 def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
@@ -406,9 +431,9 @@ def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
     own = scale * problem.likelihood.bound(z)
     roots = solution.root if task.several else solution.root[None]
     variance = torch.stack([without(root, h) for root, h in zip(roots, own.mT, strict=True)], -1)
-    change, own_roots = variance, None
+    change = variance
     if not task.several and len(task.offset) > 2:
         own_roots, p = problem.own_roots(solution.mean), z.softmax(-1)
         shares = (scale * p * (1 - p)).mT
         change = torch.stack([without(root, h) for root, h in zip(own_roots, shares, strict=True)], -1)
-    return LeftOut(mean + change * slope, variance + task.prior_variance * unseen(phi)[:, None], own_roots)
+    return LeftOut(mean + change * slope, variance + task.prior_variance * unseen(phi)[:, None])

@@ -14,7 +14,7 @@ from stationary._files import write_atomically
 from stationary.inference.infinite_width._basis import Basis
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._noise import Noise
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, with_float64
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.inputs import device_of
 from stationary.predictive import Bernoulli, Categorical, Gaussian
@@ -42,7 +42,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
         optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
         optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
     if rows and posterior.rows is not None:
-        optional |= {"z": posterior.rows.z, "y": posterior.rows.y, "weight": posterior.rows.weight}
+        optional |= {name: getattr(posterior.rows, name) for name in ("z", "y", "weight", "numbers")}
     tensors |= {name: value for name, value in optional.items() if value is not None}
     settings = asdict(replace(posterior.method, features=None, store=None, checkpoint=None, verbose=False))
     about = {
@@ -53,7 +53,7 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
         "temperature": repr(numbers.temperature),
         "place": json.dumps([posterior.place.name, posterior.place.side]),
         "trunk": posterior.fingerprint.digest,
-        "in_order": str(posterior.rows is not None and posterior.rows.in_order),
+        "read": str(posterior.rows.read if posterior.rows is not None else 0),
     }
     content = safetensors.torch.save({name: value.contiguous().cpu() for name, value in tensors.items()}, about)
     return write_atomically(Path(path), lambda file: file.write(content))
@@ -63,8 +63,7 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     """The posterior that ``save`` wrote, as ``InfiniteWidth.load`` says."""
     from stationary.inference.infinite_width.method import InfiniteWidth
 
-    device = device_of(network) or torch.device("cpu")
-    device = device if device.type != "mps" else torch.device("cpu")
+    device = with_float64(device_of(network) or torch.device("cpu"))
     with safetensors.safe_open(str(path), "pt") as file:
         about = file.metadata() or {}
         if about.get("format") != "stationary infinite width 1":
@@ -95,7 +94,8 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     )
     rows = None
     if "z" in tensors:
-        rows = Rows(tensors["z"], tensors["y"], tensors["weight"], in_order=about["in_order"] == "True")
+        z, y, weight = (tensors[name] for name in ("z", "y", "weight"))
+        rows = Rows(z, y, weight, numbers=tensors.get("numbers"), read=int(about["read"]))
     return InfiniteWidthPosterior(
         method,
         (network,),

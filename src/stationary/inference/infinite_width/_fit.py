@@ -27,8 +27,11 @@ from stationary.predictive import Bernoulli, Categorical, Gaussian
 if TYPE_CHECKING:
     from stationary.inference.infinite_width.method import InfiniteWidth
 
-VALUES_INDUCING = 300  # inducing inputs in the search of a regression by validation rows
+# Inducing inputs in the search of a regression by validation rows. Behind a trunk, on 1,800 rows of friedman1, 1,000
+# take nine times as long, 35 s instead of 4, and the NLPD of new rows is .01 lower.
+VALUES_INDUCING = 300
 EVIDENCE_ROWS = 1000  # rows in the search of a regression by the evidence
+CONSTANT = 1e-12  # a standard deviation of targets that is so little of their mean is rounding
 DIGESTED = 1000  # rows, at least where there are as many, by which a checkpoint knows its data
 
 
@@ -40,9 +43,8 @@ class Fit:
     ) -> None:
         self.method, self.network, self.place = method, network, place
         self.say = method.verbose if callable(method.verbose) else _printed if method.verbose else _quiet
-        device = rows.z.device if has_float64(rows.z.device) else torch.device("cpu")
-        self.rows = rows if rows.z.device == device else rows.to(device)
-        self.held = held if held is None else held.to(device)
+        self.rows = rows
+        self.held = held if held is None else held.to(rows.z.device)
         self.total: Total = over_processes if method.distributed else alone
         self.trunk = has_trunk(network, place)
         self.seen = self.trunk or method.prior_mean == "network"  # whether something was trained on the rows before
@@ -189,7 +191,7 @@ class Fit:
         say = self.say
         if family is Gaussian:
             return self._numbers_of_values(rows, some, geometry, u, inducing, validation, per_column, say)
-        offset = self._offset(rows, n_outputs, family)
+        offset = self._offset(rows, n_outputs)
         if None not in (method.lengthscale, method.variance, method.temperature):
             return Numbers(
                 _number(method.lengthscale, u), float(method.variance or 0), method.temperature or 1.0, offset
@@ -240,16 +242,11 @@ class Fit:
     def _sum(self, weight: Tensor) -> Tensor:
         return self.total(weight.sum()[None])[0]
 
-    def _offset(self, rows: Rows, n_outputs: int, family: type[Any]) -> Tensor:
+    def _offset(self, rows: Rows, n_outputs: int) -> Tensor:
         """(c,) the prior mean of the outputs of classes or labels."""
-        zero = torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
-        if self.method.prior_mean != "frequencies":
-            return zero
-        if family is Categorical:
-            counts = self.total(torch.bincount(rows.y, rows.weight, n_outputs).to(zero)) + 1
-            return (counts / counts.sum()).log()
-        share = (self.total(rows.weight @ rows.y.to(zero)) + 1) / (self._sum(rows.weight) + 2)
-        return torch.logit(share)
+        if self.method.prior_mean == "frequencies":
+            return _classes.of_frequencies(rows.y, rows.weight, n_outputs, self.total)
+        return torch.zeros(n_outputs, dtype=torch.float64, device=rows.z.device)
 
     def _numbers_of_values(
         self,
@@ -265,7 +262,8 @@ class Fit:
         method = self.method
         mean = self.total(rows.weight @ rows.y) / self._sum(rows.weight)
         spread = self.total(rows.weight @ (rows.y - mean).square()) / self._sum(rows.weight)
-        spread = torch.where(spread > 0, spread, 1.0)
+        constant = spread <= (CONSTANT * mean).square()
+        spread, centred = torch.where(constant, 1.0, spread), torch.where(constant, 0.0, some.y - mean)
         variance = None if method.variance is None else method.variance * spread
         noise = method.noise * spread if isinstance(method.noise, int | float) else None
         if method.lengthscale is not None and variance is not None and noise is not None:
@@ -273,7 +271,7 @@ class Fit:
         start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
         if per_column and u.shape[1] > 1 and method.lengthscale is None:
             start = start.expand(u.shape[1]).clone()
-        few, seen = None, (u, some.y - mean, some.weight)
+        few, seen = None, (u, centred, some.weight)
         if validation is not None:
             validation = validation[0], validation[1] - mean
             few = inducing[:: -(-len(inducing) // VALUES_INDUCING)]
@@ -292,7 +290,7 @@ class Fit:
         numbers = Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
         if method.noise != "input":
             return numbers
-        shown, known = (u, some.y - mean, some.weight), validation is None or not self.trunk
+        shown, known = (u, centred, some.weight), validation is None or not self.trunk
         if validation is not None and self.trunk:  # whose own rows have smaller residuals than new ones
             shown = *validation, torch.ones(len(validation[0])).to(u)
         found, varying = _noise.learn(
@@ -355,11 +353,6 @@ def _subset(n: int, most: int, seed: int, distributed: bool) -> Tensor:
 
 def _chunks(rows: Rows, size: int = 2**15) -> Callable[[], Any]:
     return lambda: ((part.z, part.weight, part.y) for i in range(0, len(rows), size) for part in [rows[i : i + size]])
-
-
-def has_float64(device: torch.device) -> bool:
-    """Whether the device has numbers of 64 bits; what has none (MPS) leaves the head to the CPU."""
-    return device.type != "mps"
 
 
 def _number(value: float | None, like: Tensor) -> Tensor:

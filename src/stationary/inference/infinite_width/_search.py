@@ -59,7 +59,7 @@ class Found:
         variance, temperature: the two numbers.
         loss: what they minimise.
         mean: (M, c) the solution there, up to a tolerance.
-        roots: (c, M, M) the Cholesky factors of the curvature of each class alone, where they were computed.
+        roots: (c, M, M) the Cholesky factors of the curvature of each class alone, where rows were left out.
     """
 
     lengthscale: Tensor
@@ -67,7 +67,7 @@ class Found:
     temperature: float
     loss: float
     mean: Tensor
-    roots: Tensor | None
+    roots: Tensor | None = None
 
 
 def search(
@@ -114,7 +114,8 @@ def search(
         whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, journal, verbose)
         if whole is not tries and ways:  # more rows bear a larger variance
             place = _descend(place, ways, partial(whole.loss, judge=_left_out), signs=(1,))
-        return whole(*place, _left_out)
+        found = whole(*place, _left_out)
+        return replace(found, roots=_classes.curvatures(whole.task(*place), found.mean))
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
@@ -128,7 +129,7 @@ def _smaller(sample: Sample) -> Sample:
 
 
 Place: TypeAlias = tuple[float, float]
-Judged: TypeAlias = tuple[float, float, Tensor | None]  # temperature, loss, and the curvatures of the classes
+Judged: TypeAlias = tuple[float, float]  # temperature and loss
 Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None], Judged]
 
 
@@ -180,34 +181,38 @@ class _Tries:
         self.passes: dict[float, tuple[Passes, Tensor | None]] = {}  # and where the next solution starts
         self.last: tuple[Basis, Tensor] | None = None  # the last solution
 
+    def task(self, i: float, j: float) -> _classes.Task:
+        """The rows to learn from, and the prior, there."""
+        sample = self.sample
+        if i not in self.passes:
+            while len(self.passes) > 2:
+                del self.passes[next(iter(self.passes))]
+            basis = Basis.of(sample.kernel, self.start * 2**i, sample.inducing)
+            self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
+        variance = VARIANCE * 10**j if self.variance is None else self.variance
+        passes, _ = self.passes[i]
+        return _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone, sample.prior)
+
     def __call__(self, i: float, j: float, judge: Judge) -> Found:
         if (i, j, judge) not in self.found:
-            sample, scale = self.sample, self.start * 2**i
-            variance = VARIANCE * 10**j if self.variance is None else self.variance
-            if i not in self.passes:
-                while len(self.passes) > 2:
-                    del self.passes[next(iter(self.passes))]
-                basis = Basis.of(sample.kernel, scale, sample.inducing)
-                self.passes[i] = Passes(basis, lambda rows: sample.u[rows], len(sample.u), None), None
+            task, scale = self.task(i, j), self.start * 2**i
             passes, warm = self.passes[i]
             if warm is None and self.last is not None:  # the same outputs at the inducing inputs
                 warm = passes.basis.through(self.last[0].factor @ self.last[1])
-            task = _classes.Task(passes, sample.y, sample.weight, variance, sample.offset, alone, sample.prior)
             step = self.journal.step(partial(self._tried, task, warm, judge))
             mean, temperature, loss = step["mean"], float(step["temperature"]), float(step["loss"])
             self.passes[i], self.last = (passes, mean), (passes.basis, mean)
-            self.found[i, j, judge] = Found(scale, variance, temperature, loss, mean, step.get("roots"))
+            self.found[i, j, judge] = Found(scale, task.variance, temperature, loss, mean)
             self.verbose(
-                f"length-scale {_typical(scale):.4g}, variance {variance:.4g}, temperature {temperature:.3g}: "
+                f"length-scale {_typical(scale):.4g}, variance {task.variance:.4g}, temperature {temperature:.3g}: "
                 f"{self._name(judge)} {loss:.5f}"
             )
         return self.found[i, j, judge]
 
     def _tried(self, task: _classes.Task, warm: Tensor | None, judge: Judge) -> dict[str, Tensor]:
         solution = _classes.solve(task, warm, ROUGH)
-        temperature, loss, roots = judge(self.sample, task, solution, self.temperature)
-        found = {"mean": solution.mean, "temperature": number(temperature), "loss": number(loss)}
-        return found if roots is None else found | {"roots": roots}
+        temperature, loss = judge(self.sample, task, solution, self.temperature)
+        return {"mean": solution.mean, "temperature": number(temperature), "loss": number(loss)}
 
     def loss(self, place: Place, judge: Judge) -> float:
         return self(*place, judge).loss
@@ -235,17 +240,17 @@ def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, te
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
         loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
-        return 1.0 if temperature is None else temperature, loss, None
+        return 1.0 if temperature is None else temperature, loss
     u, y = sample.validation
     outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.prior_variance)
-    return *_best(*outputs, sample.offset, y, None, temperature), None
+    return _best(*outputs, sample.offset, y, None, temperature)
 
 
 def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
     some = _drawn(len(sample.u), LEFT_OUT).to(sample.u.device)
-    mean, variance, roots = _classes.left_out(task, solution, some)
-    return *_best(mean, variance, sample.offset, sample.y[some], sample.weight[some], temperature), roots
+    outputs = _classes.left_out(task, solution, some)
+    return _best(*outputs, sample.offset, sample.y[some], sample.weight[some], temperature)
 
 
 def _best(

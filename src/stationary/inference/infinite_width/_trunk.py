@@ -3,19 +3,19 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from stationary.nn.inputs import tensor_of
 from stationary.nn.restored_prior import is_head
 from stationary.nn.running import Inputs, call, evaluating
 from stationary.predictive import Categorical, Gaussian
 from stationary.training import Data
-from stationary.training.data import labelled, marks_of
+from stationary.training.data import is_pair, labelled, marks_of
 
 Reader: TypeAlias = Callable[[Any], Tensor]
 
@@ -111,7 +111,7 @@ def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any]) -
         )
     with evaluating(network):
         parameter = next(readout.parameters())
-        outputs = readout(z.to(parameter)).to(z.device, torch.float64)
+        outputs = readout(z.to(parameter)).to(z.device).double()
     return outputs - outputs.mean(1, keepdim=True) if family is Categorical else outputs
 
 
@@ -137,31 +137,37 @@ class Rows:
         y: (n,) class indices, (n, c) labels or (n, m) real targets.
         weight: (n,) weights.
         marks: (n,) a number for the content of each input row, by which it is known again; None where nobody asks.
-        in_order: whether the rows have the order of the user's data: not where a loader shuffles them.
+        numbers: (n,) the number of each row in the user's data; None where a loader may have changed their order.
+        read: number of rows of the user's data, with those of weight 0, which are left out here.
     """
 
     z: Tensor
     y: Tensor
     weight: Tensor
     marks: Tensor | None = None
-    in_order: bool = True
+    numbers: Tensor | None = None
+    read: int = 0
 
     def __len__(self) -> int:
         return len(self.z)
 
     def __getitem__(self, rows: Tensor | slice) -> "Rows":
-        marks = None if self.marks is None else self.marks[rows]
-        return Rows(self.z[rows], self.y[rows], self.weight[rows], marks, self.in_order)
+        marks, numbers = (None if each is None else each[rows] for each in (self.marks, self.numbers))
+        return Rows(self.z[rows], self.y[rows], self.weight[rows], marks, numbers, self.read)
 
     def __add__(self, other: "Rows") -> "Rows":
         if other.z.shape[1] != self.z.shape[1]:
             raise ValueError(f"data must have {self.z.shape[1]} features, as before; got {other.z.shape[1]}")
         pairs = ((self.z, other.z), (self.y, other.y), (self.weight, other.weight))
         z, y, weight = (torch.cat([a, b.to(a)]) for a, b in pairs)
-        return Rows(z, y, weight, in_order=self.in_order and other.in_order)
+        numbers = None
+        if self.numbers is not None and other.numbers is not None:
+            numbers = torch.cat([self.numbers, self.read + other.numbers.to(self.numbers)])
+        return Rows(z, y, weight, None, numbers, self.read + other.read)
 
     def to(self, device: torch.device) -> "Rows":
-        return Rows(self.z.to(device), self.y.to(device), self.weight.to(device), self.marks, self.in_order)
+        numbers = None if self.numbers is None else self.numbers.to(device)
+        return replace(self, z=self.z.to(device), y=self.y.to(device), weight=self.weight.to(device), numbers=numbers)
 
 
 def collect(
@@ -206,16 +212,32 @@ def collect(
             if marked:
                 marks.append(marks_of(x))
     assert place is not None
-    y = torch.cat(targets).to(parts.device)
+    device = with_float64(parts.device)
+    z, y = parts.joined().to(device), torch.cat(targets).to(device)
     weight = torch.ones(len(y)) if sample_weight is None else tensor_of(sample_weight, "sample_weight")
     if weight.shape != (len(y),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         raise ValueError(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"
         )
-    shuffled = isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler)
-    weight = weight.to(parts.device, torch.float64)
-    rows = Rows(parts.joined(), y, weight, torch.cat(marks) if marked else None, in_order=not shuffled)
+    weight = weight.to(device).double()
+    numbers = torch.arange(len(y), device=device) if _in_order(data) else None
+    rows = Rows(z, y, weight, torch.cat(marks) if marked else None, numbers, len(y))
     return (rows if weight.all() else rows[weight > 0]), place
+
+
+def with_float64(device: torch.device) -> torch.device:
+    """The device, or the CPU for one without numbers of 64 bits (MPS), which leaves the head to it."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def _in_order(data: Data) -> bool:
+    """Whether the rows come in an order that the user knows: not where something else may draw them."""
+    if not isinstance(data, DataLoader):
+        return is_pair(data) or isinstance(data, list | tuple)
+    if data.batch_sampler is None:  # the dataset gives batches
+        return type(data.sampler) is SequentialSampler
+    batched, each = type(data.batch_sampler) is BatchSampler, getattr(data.batch_sampler, "sampler", None)
+    return batched and type(each) is SequentialSampler and getattr(data, "in_order", True)
 
 
 class _Parts:

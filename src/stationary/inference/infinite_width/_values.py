@@ -238,7 +238,8 @@ def choose(
         verbose: function that takes a line for each start.
     """
     u, y, weight = rows
-    spread = ((weight @ y.square()) / weight.sum()).clamp(min=torch.finfo(y.dtype).tiny)
+    spread = (weight @ y.square()) / weight.sum()
+    spread = torch.where(spread > 0, spread, 1.0)  # that of a constant, as for the rows that are given numbers
     if shared:
         y, spread = y / spread.sqrt(), spread.new_ones(1)
     parts, m = start.numel(), len(spread)

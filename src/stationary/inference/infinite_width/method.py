@@ -67,8 +67,9 @@ class InfiniteWidth(Method):
         batch_size: number of rows in a pass of the network, where the data are tensors.
         memory: number of bytes that the features of the kernel may take; beyond it they are computed in every pass.
             None is 2 GiB on a CPU, and half of what is free on a GPU.
-        store: path of a file for the features of the training rows, which is then mapped into memory; None keeps them
-            in memory. With ``distributed`` the rank of the process is added to the name.
+        store: path of a file for the features of the training rows, which is then mapped into memory; the head is then
+            fitted on the CPU, also for a network on a GPU. None keeps them in memory. With ``distributed`` the rank of
+            the process is added to the name.
         checkpoint: path of a file that holds what a fit of classes has found, written every 30 seconds; a fit that was
             stopped continues from it. The file stays, and another fit must not use it.
         distributed: whether each process of ``torch.distributed`` has a share of the rows and of the validation rows,

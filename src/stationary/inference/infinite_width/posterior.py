@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
@@ -288,8 +289,7 @@ class InfiniteWidthPosterior:
         self.fingerprint.check(network, self.place)
         new, _ = collect(network, self.place, data, sample_weight=sample_weight, batch_size=self.method.batch_size)
         new = new.to(self.basis.factor.device)
-        numbers, mean, y = self._with_classes(new.y)
-        rows = self.rows + replace(new, y=y)
+        numbers, mean, rows = self._with_classes(new)
         most = self.method.n_inducing if max_new_inducing is None else max_new_inducing
         u = self.geometry(new.z)
         chosen = greedy(self.basis, u, most, UNSEEN)
@@ -309,28 +309,23 @@ class InfiniteWidthPosterior:
             start=None if self.family is Gaussian else start,
         )
 
-    def _with_classes(self, y: Tensor) -> tuple[Numbers, Tensor, Tensor]:
-        """The numbers and the mean with a column for each class among old and new targets, and the targets."""
-        if self.family is Gaussian:
-            y = y.reshape(len(y), -1).double()
+    def _with_classes(self, new: Rows) -> tuple[Numbers, Tensor, Rows]:
+        """The numbers and the mean with a column for each class among old and new targets, and all rows."""
+        y = new.y.reshape(len(new), -1).double() if self.family is Gaussian else new.y
         if y.is_floating_point() != (self.family is Gaussian) or y.shape[1:] != self._rows().y.shape[1:]:
             raise ValueError(
                 f"data must have targets like those before, {tuple(self._rows().y.shape[1:])} for each row; got "
                 f"{tuple(y.shape[1:])} {y.dtype}"
             )
-        if self.family is not Categorical:
-            return self.numbers, self.mean, y
-        if y.min() < 0:
-            raise ValueError(f"data must have class indices 0, 1, ...; got {int(y.min())}")
-        more = max(0, int(y.max()) + 1 - len(self.numbers.offset))
-        offset = torch.cat([self.numbers.offset, self.numbers.offset.new_zeros(more)])
-        if self.method.prior_mean == "frequencies":
-            both = torch.cat([self._rows().y, y.long()])
-            weight = torch.cat([self._rows().weight, self._rows().weight.new_ones(len(y))])
-            counts = torch.bincount(both, weight, len(offset)).to(offset) + 1
-            offset = (counts / counts.sum()).log()
-        mean = torch.cat([self.mean, self.mean.new_zeros(len(self.mean), more)], 1)
-        return replace(self.numbers, offset=offset), mean, y.long()
+        rows, mean, offset = self._rows() + replace(new, y=y), self.mean, self.numbers.offset
+        if self.family is Categorical:
+            if y.min() < 0:
+                raise ValueError(f"data must have class indices 0, 1, ...; got {int(y.min())}")
+            more = max(0, int(y.max()) + 1 - len(offset))
+            offset, mean = torch.cat([offset, offset.new_zeros(more)]), F.pad(mean, (0, more))
+        if self.family is not Gaussian and self.method.prior_mean == "frequencies":
+            offset = _classes.of_frequencies(rows.y, rows.weight, len(offset), alone)
+        return replace(self.numbers, offset=offset), mean, rows
 
     def _rows(self) -> Rows:
         assert self.rows is not None
@@ -341,16 +336,20 @@ class InfiniteWidthPosterior:
     def nearest(self, x: Inputs | Batches, k: int = 5) -> Neighbours:
         """The training rows that are most like each input for the kernel, which its answer rests on.
 
+        They have their numbers in the data, rows of weight 0 counted; those of ``update`` follow the rows before them.
+
         Args:
             x: inputs, as for ``predict``.
             k: number of rows for each input.
         """
         if self.rows is None:
             raise ValueError("nearest needs the training rows, which this posterior was saved without; use rows=True")
-        if not self.rows.in_order:
+        numbers = self.rows.numbers
+        if numbers is None:
             raise ValueError(
-                "nearest needs training rows in the order of the data, and the DataLoader shuffled them; make the "
-                "posterior with shuffle=False to know which row is which"
+                "nearest needs training rows in the order of the data, and they came from an iterable that may have "
+                "drawn them in another; make the posterior of two tensors, of a list of batches, or of a DataLoader "
+                "with shuffle=False and no sampler of its own, to know which row is which"
             )
         if not 1 <= k <= len(self.rows):
             raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
@@ -358,7 +357,7 @@ class InfiniteWidthPosterior:
         for part, _ in batches(x, None, self.networks[0]):
             found.append(self._nearest(self._place_of(self._features(part)), k))
         rows, similarity = (torch.cat(each) for each in zip(*found, strict=True))
-        return Neighbours(rows, similarity)
+        return Neighbours(numbers.to(rows.device)[rows], similarity)
 
     def _nearest(self, u: Tensor, k: int) -> tuple[Tensor, Tensor]:
         best, rows = u.new_zeros(len(u), 0), torch.zeros(len(u), 0, dtype=torch.long, device=u.device)
