@@ -16,6 +16,7 @@ SPLITS = 5  # splits of each kind of a table of values, and seeds of a table of 
 MOST = 1_000  # rows to train on; of a larger table so many are drawn
 TESTED_VALUES, TESTED_CLASSES = 1_000, 2_000  # rows to test on
 FEWER = 500  # rows of a Gaussian process of classes
+INDUCING = 100  # inducing inputs of a sparse Gaussian process of values
 SMALLEST = 1e-6  # of a variance in units of that of the targets, and of a probability
 HELD_OUT = "the held-out rows"
 BY_NLPD = f"lowest NLPD of {HELD_OUT}"
@@ -79,6 +80,13 @@ REGRESSORS: dict[str, Entry] = {
         "",
         "all numbers by its marginal likelihood: 100 steps of Adam, learning rate 0.1",
         settings="exact, Matérn-5/2, a length-scale for each column",
+    ),
+    "sparse gaussian process": Entry(
+        "sparse Gaussian process",
+        "gpytorch",
+        "",
+        "all numbers and inducing inputs by Titsias's bound: 100 steps of Adam, learning rate 0.1",
+        settings=f"the same with {INDUCING} inducing inputs, which begin at training rows",
     ),
     "finite network": Entry(
         "ours, finite network", "stationary", "", EPOCHS, settings="StationaryRegressor(hidden_layer_sizes=(300,))"
