@@ -212,7 +212,9 @@ def test_unknown_methods_are_refused():
 def test_configurations_are_those_of_the_protocol():
     grid = config.configs("paper")
     assert len([one for one in grid if one.event == VALUES_EVENT]) == 9 * SPLITS * len(VALUES)
-    assert len([one for one in grid if one.event == TABLES_EVENT]) == 4 * SPLITS * len(TABLE)
+    assert len([one for one in grid if one.event == TABLES_EVENT]) == (3 * SPLITS + 7) * len(TABLE)
+    seeds = {seed for one in grid if one.dataset == "covtype" for seed in one.seeds}
+    assert seeds == set(range(len(uci.EXPECTED["covtype"][1]))), "each class is left out once"
 
 
 def test_holm_is_the_definition():

@@ -72,7 +72,7 @@ def configs(scale: str = "paper") -> list[Config]:
         Config(event, dataset, method, (seed,))
         for event, dataset, methods in _on_tables(tables.VALUES, tables.TABLES)
         for method in methods
-        for seed in range(tables.SPLITS if scale == "paper" else 1)
+        for seed in range(tables.MORE_SPLITS.get(dataset, tables.SPLITS) if scale == "paper" else 1)
     ]
 
 

@@ -13,6 +13,7 @@ VALUES_EVENT, TABLES_EVENT = "regression away from the data", "tables"
 VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 TABLES = ("diabetes", "adult", "connect-4", "covtype")
 SPLITS = 5  # splits of each kind of a table of values, and seeds of a table of classes
+MORE_SPLITS = {"covtype": 7}  # as many as it has classes, so that each is left out once
 MOST = 1_000  # rows to train on; of a larger table so many are drawn
 TESTED_VALUES, TESTED_CLASSES = 1_000, 2_000  # rows to test on
 FEWER = 500  # rows of a Gaussian process of classes
