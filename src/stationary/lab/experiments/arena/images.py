@@ -63,26 +63,29 @@ Found = dict[str, Any]  # the arrays of a file, by name
 
 def missing(needed: Iterable[tuple[str, int]]) -> str | None:
     """Say why these data sets and seeds cannot run here, or None if they can."""
-    try:
-        for dataset, seed in dict.fromkeys(needed):
-            find(dataset, seed)
-    except FileNotFoundError as problem:
-        return str(problem)
-    return None
+    absent = {dataset for dataset, seed in dict.fromkeys(needed) if not any(map(Path.is_file, _paths(dataset, seed)))}
+    return "; ".join(_how_to_get(dataset) for dataset in sorted(absent)) or None
 
 
 def find(dataset: str, seed: int) -> Path:
     """Return the file of the features of a trunk; a frozen trunk has one for all seeds."""
-    source, given = SOURCES[dataset], (os.environ.get("STATIONARY_DATA"), cache_folder())
-    name = file_name(0 if dataset in FROZEN else seed)
-    paths = [Path(folder).expanduser() / source.folder / name for folder in given if folder]
+    paths = _paths(dataset, seed)
     for path in paths:
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"no {' or '.join(map(str, paths))}; compute the features, on a GPU: "
-        f"python -m stationary.lab.experiments.arena.{source.command} --out {paths[0].parent}"
-    )
+    raise FileNotFoundError(f"there is no {' or '.join(map(str, paths))}; {_how_to_get(dataset)}")
+
+
+def _paths(dataset: str, seed: int) -> list[Path]:
+    given = (os.environ.get("STATIONARY_DATA"), cache_folder())
+    name = file_name(0 if dataset in FROZEN else seed)
+    return [Path(folder).expanduser() / SOURCES[dataset].folder / name for folder in given if folder]
+
+
+def _how_to_get(dataset: str) -> str:
+    folder = _paths(dataset, 0)[0].parent
+    command = f"python -m stationary.lab.experiments.arena.{SOURCES[dataset].command} --out {folder}"
+    return f"features of {dataset} are not in {folder}; compute them, on a GPU: {command}"
 
 
 @lru_cache(maxsize=5)
