@@ -6,6 +6,7 @@ from pathlib import Path
 from pages import hook
 
 from stationary.lab.experiments.arena.config import EVENTS, FROZEN, IMAGES, TRAINING, Config, configs, one_ensemble
+from stationary.lab.experiments.arena.digests import FEATURES
 from stationary.lab.experiments.arena.protocol import PROTOCOL, rows
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, rows_of_classes, rows_of_values
 
@@ -52,6 +53,7 @@ def test_features_are_those_of_the_trunks():
     of = {"fashion-mnist": about} | {name: entry for name, entry in about.items() if "trunks" in entry}
     of |= {f"{name}-five": entry for name, entry in of.items() if name in ("cifar10", "cifar10-imagenet")}
     digests = {name: {trunk["seed"]: trunk["sha256"] for trunk in entry["trunks"]} for name, entry in of.items()}
+    assert {f"arena-{name}": tuple(digests[name].values()) for name in of if not name.endswith("-five")} == FEATURES
     for content in hook("arena").stored(STORED):
         dataset, method, seeds = (content["config"][key] for key in ("dataset", "method", "seeds"))
         if EVENTS[dataset] in (IMAGES, TRAINING) and not one_ensemble(dataset, method):

@@ -3,6 +3,7 @@
 In make's own environment the peers are not installed; ``make arena`` runs all of this where they are.
 """
 
+import hashlib
 import json
 from dataclasses import replace
 from functools import cache
@@ -240,6 +241,17 @@ def test_damaged_features_are_refused(features):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"seed-0.npz is damaged .* restore it"):
         images.task("fashion-mnist", 0)
+
+
+def test_other_features_than_those_of_the_stored_results_are_named(features, monkeypatch, caplog):
+    images.task("fashion-mnist", 0)
+    digest = hashlib.sha256((features / "seed-0.npz").read_bytes()).hexdigest()
+    assert f"{features / 'seed-0.npz'} is not a file behind the stored results: its SHA-256 {digest}" in caplog.text
+    images.task.cache_clear()
+    caplog.clear()
+    monkeypatch.setitem(images.FEATURES, FOLDER, (digest,))
+    images.task("fashion-mnist", 0)
+    assert not caplog.text
 
 
 # CIFAR-10

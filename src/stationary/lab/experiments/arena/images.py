@@ -3,6 +3,7 @@
 They are looked for in a folder of ``$STATIONARY_DATA`` or of the cache folder, which ``SOURCES`` names.
 """
 
+import logging
 import os
 import zlib
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from stationary._files import cache_folder
 from stationary.lab.experiments.arena.config import FROZEN, SEEDS
+from stationary.lab.experiments.arena.digests import FEATURES
 from stationary.lab.experiments.arena.methods.classifiers import linear_layer
 from stationary.lab.experiments.arena.protocol import RECIPES
 from stationary.lab.experiments.arena.tasks import Task
@@ -27,6 +29,7 @@ from stationary.lab.experiments.arena.trunks import file_name
 from stationary.lab.experiments.networks import held_out
 from stationary.training.data import Pair
 
+logger = logging.getLogger(__name__)
 GREY = {"mnist": "MNIST", "notmnist": "notMNIST"}
 LEFT_OUT = "other classes"
 VALIDATION = 1 / 5  # share of the rows of a frozen trunk that validate
@@ -161,10 +164,17 @@ def _layer(weight: Any, bias: Any) -> nn.Linear:
 
 
 def _read(path: Path) -> tuple[Found, str]:
-    """Return the arrays of a file and its SHA-256."""
+    """Return the arrays of a file and its SHA-256; say so where it is not the file behind the stored results."""
     content = path.read_bytes()
     try:
         with np.load(BytesIO(content)) as arrays:
-            return dict(arrays), sha256(content).hexdigest()
+            found = dict(arrays)
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged ({error!r}); restore it, or delete it and compute it again") from error
+    digest = sha256(content).hexdigest()
+    if digest not in FEATURES[path.parent.name]:
+        logger.warning(
+            f"{path} is not a file behind the stored results: its SHA-256 {digest} is not in digests.py. A trunk that "
+            "is trained again differs, and so do all numbers behind it."
+        )
+    return found, digest
