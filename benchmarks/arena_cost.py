@@ -34,20 +34,73 @@ from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.lab.torchvision_operators import declare
 
-OOD = "from pytorch_ood.detector import {0}\ndetector = {0}(None{1}).fit_features(*train)"
-HEAD = "import stationary as st\n"
-OURS_FINITE = HEAD + (
-    "build = lambda: st.StationaryHead(64, 10, hidden=512)\n"
-    "training = st.Training(patience=10)\n"
-    "posterior = st.fit(st.ExactDropout(), build, train, training, validation=validation)"
+OOD = "from pytorch_ood.detector import {0}\n"
+OF_OUTPUTS = OOD + "detector = {0}(network)", "scores = detector.predict(new)"
+OF_FEATURES = OOD + "detector = {0}(None{1}).fit_features(*train)", "scores = detector.predict_features(new)"
+OF_MAPS = (
+    OOD + "detector = {0}(lambda x: x[:, :, None, None], lambda maps: network(maps.flatten(1)))",
+    "scores = detector.predict(new)",
 )
+SKLEARN = "scores = -detector.score_samples(new.numpy())"
+HEAD = "import stationary as st\n"
+TRAINED = (
+    HEAD + "build = lambda: st.StationaryHead(64, 10, hidden=512, {0})\n"
+    "training = st.Training(patience=10)\n"
+    "posterior = st.fit(st.{1}, build, train, training, validation=validation)"
+)
+OURS_FINITE = TRAINED.replace(", {0}", "").format(None, "ExactDropout()")
+ENTROPY, ENERGY = (f"scores = st.predict(posterior, new).{name}()" for name in ("entropy", "energy"))
+
+
+def _with(snippet: tuple[str, str], *parts: str) -> tuple[str, str]:
+    fit, predict = snippet
+    return fit.format(*parts), predict
+
+
 SNIPPETS: dict[str, tuple[str, str]] = {  # what fits, and what gives a score for new rows
     "MSP": ("", "scores = -network(new).softmax(-1).max(-1).values"),
     "energy": ("", "scores = -network(new).logsumexp(-1)"),
-    "KNN": (OOD.format("KNN", ""), "scores = detector.predict_features(new)"),
-    "Mahalanobis": (OOD.format("Mahalanobis", ""), "scores = detector.predict_features(new)"),
-    "RMD": (OOD.format("RMD", ""), "scores = detector.predict_features(new)"),
-    "ViM": (OOD.format("ViM", ", 32, network.weight, network.bias"), "scores = detector.predict_features(new)"),
+    "MaxLogit": _with(OF_OUTPUTS, "MaxLogit"),
+    "GEN": _with(OF_OUTPUTS, "GEN"),
+    "ReAct": (
+        OF_MAPS[0].format("ReAct") + "\ndetector.fit_feature_maps(train[0][:, :, None, None], train[1])",
+        OF_MAPS[1],
+    ),
+    "ASH": _with(OF_MAPS, "ASH"),
+    "SHE": _with(OF_FEATURES, "SHE", ", network"),
+    "KNN": _with(OF_FEATURES, "KNN", ""),
+    "Mahalanobis": _with(OF_FEATURES, "Mahalanobis", ""),
+    "RMD": _with(OF_FEATURES, "RMD", ""),
+    "ViM": _with(OF_FEATURES, "ViM", ", 32, network.weight, network.bias"),
+    "DDU": _with(OF_FEATURES, "GMM", ", 1e-3"),
+    "LOF": (
+        "from sklearn.neighbors import LocalOutlierFactor\n"
+        "detector = LocalOutlierFactor(novelty=True).fit(train[0].numpy())",
+        SKLEARN,
+    ),
+    "isolation forest": (
+        "from sklearn.ensemble import IsolationForest\ndetector = IsolationForest().fit(train[0].numpy())",
+        SKLEARN,
+    ),
+    "logistic regression": (
+        "from sklearn.linear_model import LogisticRegression\n"
+        "model = LogisticRegression(max_iter=300).fit(*(part.numpy() for part in train))",
+        "scores = 1 - model.predict_proba(new.numpy()).max(-1)",
+    ),
+    "VBLL": (
+        "from vbll import DiscClassification\n"
+        "x, y = train\n"
+        "layer = DiscClassification(64, 10, 1 / len(x), 'diagonal')\n"
+        "optimizer = torch.optim.Adam(layer.parameters(), 1e-3)\n"
+        "for epoch in range(100):\n"
+        "    for rows in torch.randperm(len(x)).split(200):\n"
+        "        optimizer.zero_grad()\n"
+        "        layer(x[rows]).train_loss_fn(y[rows]).backward()\n"
+        "        optimizer.step()",
+        "scores = 1 - layer.predictive(new, 100).max(-1).values",
+    ),
+    "MC dropout": (TRAINED.format("activation='relu', dropout=0.1", "MCDropout(100)"), ENTROPY),
+    "ensemble of 5 heads": (TRAINED.format("activation='relu'", "Ensemble(5)"), ENTROPY),
     "Laplace": (
         "from laplace import Laplace\n"
         "from torch.utils.data import DataLoader, TensorDataset\n"
@@ -57,21 +110,26 @@ SNIPPETS: dict[str, tuple[str, str]] = {  # what fits, and what gives a score fo
         "probs = model(new, pred_type='nn', link_approx='mc', n_samples=100)\n"
         "scores = torch.special.entr(probs).sum(-1)",
     ),
-    "ours, finite head": (OURS_FINITE, "scores = st.predict(posterior, new).entropy()"),
+    "ours, finite head": (OURS_FINITE, ENTROPY),
     "ours, restored prior": (
         OURS_FINITE + "\nst.calibrate_prior(posterior.networks[0], train[0])",
-        "scores = st.predict(posterior, new).entropy()",
+        ENTROPY,
     ),
     "ours, infinite width": (
         HEAD + "method = st.InfiniteWidth(geometry='polar', per_column=False)\n"
         "posterior = method.posterior(network, train, validation=validation)",
-        "scores = st.predict(posterior, new).energy()",
+        ENERGY,
+    ),
+    "ours, infinite width from the network": (
+        HEAD + "method = st.InfiniteWidth(geometry='whitened', prior_mean='network', per_column=False)\n"
+        "posterior = method.posterior(network, train, validation=validation)",
+        ENERGY,
     ),
 }
-NEEDS = {"KNN": "pytorch_ood", "Mahalanobis": "pytorch_ood", "RMD": "pytorch_ood", "ViM": "pytorch_ood"}
-NEEDS |= {"Laplace": "laplace"}
+IMPORTS = {"pytorch_ood": "pytorch_ood", "from laplace": "laplace", "from vbll": "vbll"}
+NEEDS = {name: need for name, (fit, _) in SNIPPETS.items() for text, need in IMPORTS.items() if text in fit}
 METHODS = "stationary.lab.experiments.arena.methods"
-IMPORTED = ("pytorch_ood.detector", "laplace", "catboost", f"{METHODS}.regressors", f"{METHODS}.tabular")
+IMPORTED = ("pytorch_ood.detector", "laplace", "vbll", "catboost", f"{METHODS}.regressors", f"{METHODS}.tabular")
 EVENTS = {TABLES_EVENT: "adult", VALUES_EVENT: "kin8nm"}
 
 
