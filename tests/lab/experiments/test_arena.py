@@ -85,6 +85,28 @@ def test_test_and_unknown_rows_choose_nothing(name, task, fitted):
     assert METHODS[name](hidden, 0)(x).scores.equal(fitted(name)(x).scores)
 
 
+def test_the_demo_is_a_part_of_the_paper_scale_with_one_seed():
+    demo, paper = config.configs("demo"), config.configs("paper")
+    assert set(demo) < set(paper) and {one.dataset for one in demo} == set(config.DEMO)
+    assert {one.seeds for one in demo} == {(0,)}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_column_that_hardly_varies_does_not_choose_the_prior_of_laplace(task, fitted):
+    if not installed("laplace"):
+        pytest.skip("laplace-torch is not installed: make arena")
+    network = nn.Linear(task.n_features + 1, task.n_classes)
+    with torch.no_grad():
+        network.weight.copy_(torch.cat([task.network.weight, torch.full((task.n_classes, 1), 1e7)], 1))
+        network.bias.copy_(task.network.bias)
+    flat = lambda x: torch.cat([x, 1e-9 * torch.sign(x[:, :1])], 1)
+    changed = replace(task, train=(flat(task.train[0]), task.train[1]), network=network.requires_grad_(False))
+    chosen = METHODS["laplace"](changed, 0).chosen["prior_precision"]
+    assert chosen == pytest.approx(fitted("laplace").chosen["prior_precision"], rel=0.2), (
+        "an unused weight changes it a little"
+    )
+
+
 def test_metrics_are_those_of_the_definition():
     probs = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]]).double()
     known = Judged(probs, torch.tensor([0.0, 1.0, 2.0]))
@@ -107,9 +129,9 @@ def test_missing_peers_and_data_are_named(monkeypatch, tmp_path):
     monkeypatch.delenv("STATIONARY_DATA", raising=False)
     assert run.missing(config.configs("smoke")) is None
     monkeypatch.setattr(run, "find_spec", lambda name: None)
-    text = run.missing(config.configs("demo"))
+    text = run.missing(config.configs("paper"))
     assert text.startswith("catboost, laplace-torch, pytorch-ood, tabpfn and vbll are not installed; make arena")
-    base = [one for one in config.configs("demo") if one.event not in OF_EVENT and not PROTOCOL[one.method].needs]
+    base = [one for one in config.configs("paper") if one.event not in OF_EVENT and not PROTOCOL[one.method].needs]
     assert "clinc150.json.xz" in run.missing(base)
     assert "arena.trunks" in run.missing([one for one in base if one.dataset == "fashion-mnist"])
 
