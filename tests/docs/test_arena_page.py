@@ -19,6 +19,12 @@ def test_the_page_is_what_the_results_say():
     text = (ROOT / "docs" / "arena.md").read_text(encoding="utf-8")
     assert hook("arena").page(ROOT) == text, AGAIN
     assert text.index("What we are not the best at") < text.index("The rules")
+    assert 150 <= len(text.splitlines()) <= 250, "it is read in one go; numbers of all methods are in the details"
+
+
+def test_the_page_of_details_is_what_the_results_say():
+    text = (ROOT / "docs" / "arena_details.md").read_text(encoding="utf-8")
+    assert hook("arena").page_of_details(ROOT) == text, AGAIN
     assert all(f"| {' | '.join(row)} |" in text for row in rows()), "the protocol is printed"
 
 
@@ -43,7 +49,7 @@ def test_stored_runs_are_configurations_with_an_origin():
             assert Config(settings["event"], settings["dataset"], settings["method"], (seed,)) in grid
         for environment in content["environments"]:
             assert environment["commit"] and not environment["commit"].endswith("dirty")
-            code = OF_EVENT.get(settings["event"], PROTOCOL)[settings["method"]].code
+            code, *_ = OF_EVENT.get(settings["event"], PROTOCOL)[settings["method"]].code.split(",")
             assert code in environment["versions"], "the versions of the peers are there"
 
 

@@ -7,7 +7,7 @@ all of them, but for networks, whose held-out rows choose the epoch.
 
 from dataclasses import replace
 
-from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, PROTOCOL, SCORES, Entry
+from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, OUR_FIT, PROTOCOL, SCORES, Entry
 
 VALUES_EVENT, TABLES_EVENT = "regression away from the data", "tables"
 VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
@@ -58,14 +58,14 @@ REGRESSORS: dict[str, Entry] = {
     ),
     "mc dropout": Entry(
         "MC dropout",
-        "torch",
+        OUR_FIT,
         "",
         f"dropout and noise by the {BY_NLPD}",
         (("dropout", (0.05, 0.2)),),
         settings=f"{NETWORK}, each with dropout, 100 masks",
     ),
     "ensemble": Entry(
-        "ensemble of 5", "torch", "", EPOCHS, settings=f"five networks of {NETWORK}, with mean and noise for each row"
+        "ensemble of 5", OUR_FIT, "", EPOCHS, settings=f"five networks of {NETWORK}, with mean and noise for each row"
     ),
     "laplace": Entry(
         "Laplace",
