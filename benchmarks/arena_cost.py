@@ -302,7 +302,7 @@ def measured_table(event: str, name: str) -> dict[str, float]:
     fitted(new)
     end, grown, code = time.process_time(), peak() - before, ON_TABLES[event][name]
     if name != "tabpfn":  # beside newer libraries it works only as the arena imports it
-        rows_of = task if event == VALUES_EVENT else rows
+        rows_of: Any = task if event == VALUES_EVENT else rows
         x, y = (part[:200].numpy() for part in (rows_of.x, rows_of.y))  # enough to see that the lines work
         exec(code, {"x": x, "y": y, "new": new[:10].numpy()})
     lines = len(code.splitlines())
