@@ -52,7 +52,8 @@ interop: $(INTEROP_READY)
 		-o filterwarnings=default $(PATIENCE) # other libraries may warn
 
 arena: $(ARENA_READY)
-	OMP_NUM_THREADS=1 $(ARENA)/bin/python -m pytest tests/lab/experiments/test_arena.py -o filterwarnings=default
+	OMP_NUM_THREADS=1 $(ARENA)/bin/python -m pytest tests/lab/experiments/test_arena.py \
+		tests/lab/experiments/test_arena_tables.py -o filterwarnings=default $(PATIENCE)
 	OMP_NUM_THREADS=1 $(ARENA)/bin/stationary run arena --scale paper --out out
 	$(ARENA)/bin/stationary report arena --scale paper --out out
 

@@ -1,7 +1,7 @@
-"""Writes docs/arena.md, docs/arena_tables.md and results/arena/summary.csv from the runs in results/arena.
+"""Writes docs/arena.md, arena_details.md, arena_tables.md and results/arena/summary.csv from the runs in results/arena.
 
 ``mkdocs build`` calls it, or alone: python docs/hooks/arena.py, which also draws docs/images/arena.png. The words are
-in arena.md.jinja and arena_tables.md.jinja, all numbers come from here.
+in the templates beside this file, all numbers come from here.
 """
 
 import json
@@ -17,6 +17,9 @@ from stationary.lab.experiments.arena import (
     protocol_tables,
     ranks,
     report,
+    report_cost,
+    report_left_out,
+    report_opening,
     report_recipes,
     report_second,
     report_tables,
@@ -27,6 +30,7 @@ from stationary.lab.report.content import Section, Table
 from stationary.lab.report.render import render_csv, render_markdown
 
 ROOT = Path(__file__).parents[2]
+RECOMMENDED = "cifar10-strict-longer-rotated"  # the recipe of docs/howto/trunk.md
 Results = list[tuple[Config, dict[str, Any]]]
 
 
@@ -86,16 +90,28 @@ def left_out(root: Path, name: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def origins(folder: Path, *, tables: bool = False) -> str:
+def template(name: str) -> jinja2.Template:
+    path = Path(__file__).parent / f"{name}.md.jinja"
+    return jinja2.Template(path.read_text(encoding="utf-8"), keep_trailing_newline=True)
+
+
+def hours(folder: Path) -> str:
+    """The time of all stored runs, on one core each."""
+    seconds = [
+        one["wall_s"] for of in (False, True) for file in stored(folder, tables=of) for one in file["environments"]
+    ]
+    return f"{sum(seconds) / 3600:.0f} hours"
+
+
+def origins(folder: Path) -> str:
     """The machines, commits and versions of the runs, each once."""
     seen: dict[str, int] = {}
-    for content in stored(folder, tables=tables):
-        for one in content["environments"]:
-            versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
-            threads = f"{one['threads']} thread{'s' * (one['threads'] > 1)}"
-            line = f"{one['cpu']}, {threads}; commit `{one['commit'][:10]}`; Python {one['python']}, {versions}"
-            seen[line] = seen.get(line, 0) + 1
-    return "\n".join(f"- {count} runs: {line}" for line, count in seen.items())
+    for one in (one for of in (False, True) for file in stored(folder, tables=of) for one in file["environments"]):
+        versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
+        threads = f"{one['threads']} thread{'s' * (one['threads'] > 1)}"
+        line = f"{one['cpu']}, {threads}; commit `{one['commit'][:10]}`; Python {one['python']}, {versions}"
+        seen[line] = seen.get(line, 0) + 1
+    return "\n".join(f"- {count} run{'s' * (count > 1)}: {line}" for line, count in seen.items())
 
 
 def page(root: Path) -> str:
@@ -106,6 +122,35 @@ def page(root: Path) -> str:
     seconds = {
         name: float(np.mean([one["seconds"] for one in trunks[name]["trunks"]])) for name in recipes if name in trunks
     }
+    of_recipes, _ = tables(report_recipes.tables(recipes, seconds))
+    opening = report_opening.table(every, RECOMMENDED)
+    mean_ranks = list(ranks.ordered(ranks.ranks(found)).items())[:6]
+    first, second = protocol.INFINITE_WIDTH, protocol.FROM_NETWORK
+    return template("arena").render(
+        better=report.BETTER,
+        opening=tables([opening])[0],
+        met=f"It is met on {sum(row[-1] == 'yes' for row in opening.rows)} of {len(opening.rows)} lines.",
+        in_recipes=report_opening.in_recipes(recipes),
+        under_shift=report_opening.under_shift(found["unknown images", "cifar10"]),
+        worse_first=report_opening.worse_than_network(found, first),
+        worse_second=report_opening.worse_than_network(found, second),
+        known=tables([report_opening.table_of_known(found)])[0],
+        places=len(ranks.ranks(found)),
+        mean_ranks=words.listed(
+            f"{words.called(protocol.PROTOCOL[method].label)} ({rank:.1f})" for method, rank in mean_ranks
+        ),
+        recipes_rule=protocol.RECIPES_RULE,
+        recipes=of_recipes,
+        verdict=report_second.verdict(found),
+        hours=hours(folder),
+    )
+
+
+def page_of_details(root: Path) -> str:
+    folder = root / "results" / "arena"
+    every = report.by_dataset(results(folder))
+    found, recipes = report.without_recipes(every), report_recipes.found_of(every)
+    _, gains = tables(report_recipes.tables(recipes))
     grid = [("method", "code", "score", "what is chosen", "what is not"), (":--",) * 5, *protocol.rows()]
     parts = {
         dataset: {
@@ -116,22 +161,20 @@ def page(root: Path) -> str:
         }
         for (event, dataset), methods in found.items()
     }
-    template = jinja2.Template((Path(__file__).parent / "arena.md.jinja").read_text(), keep_trailing_newline=True)
-    return template.render(
+    of_laplace = json.loads((folder / "clinc150-laplace.json").read_bytes())["numbers"]
+    return template("arena_details").render(
+        laplace_precision=f"{float(np.mean(of_laplace['chosen prior_precision'])):.3f}",
+        better=report.BETTER,
         parts=parts,
         protocol="\n".join(f"| {' | '.join(row)} |" for row in grid),
         network=protocol.NETWORK_RULE,
         cifar10=protocol.CIFAR10_RULE,
-        ranks=tables([ranks.table(found)])[0],
-        better=report.BETTER,
-        targets=tables([report.targets(found)])[0],
-        second=tables([report_second.table(found)])[0],
+        training=protocol.TRAINING_RULE,
+        trunks=json.loads((folder / "trunks.json").read_bytes()),
+        gains=gains,
         left_out=left_out(root, "arena_left_out.json"),
         left_out_intents=left_out(root, "arena_left_out-clinc150.json"),
-        training=protocol.TRAINING_RULE,
-        trunks=trunks,
-        recipes=tables(report_recipes.tables(recipes, seconds)),
-        recipes_rule=protocol.RECIPES_RULE,
+        second=tables([report_second.table(found)])[0],
         origins=origins(folder),
     )
 
@@ -140,18 +183,16 @@ def page_of_tables(root: Path) -> str:
     folder = root / "results" / "arena"
     found = results(folder, tables=True)
     values, classes = (report_tables.found_of(found, event) for event in protocol_tables.OF_EVENT)
-    template = jinja2.Template(
-        (Path(__file__).parent / "arena_tables.md.jinja").read_text(encoding="utf-8"), keep_trailing_newline=True
-    )
     grids = [
         "\n".join(f"| {' | '.join(row)} |" for row in (heading, (":--",) * len(heading), *rows))
         for heading, rows in (protocol_tables.rows_of_values(), protocol_tables.rows_of_classes())
     ]
     path = root / "results" / "benchmarks" / "arena_cost.json"
     cost = json.loads(path.read_bytes()) if path.exists() else {}
-    return template.render(
+    return template("arena_tables").render(
         protocol=protocol_tables,
-        splits=max(len(config.seeds) for config, _ in found),
+        splits=protocol_tables.SPLITS,
+        seeds_of_covtype=protocol_tables.MORE_SPLITS["covtype"],
         grids=grids,
         losses_of_values=report_tables.losses_of_values(values),
         losses_of_classes=report_tables.losses_of_classes(classes),
@@ -159,9 +200,10 @@ def page_of_tables(root: Path) -> str:
         values=tables(report_tables.tables_of_values(values)),
         classes=tables(report_tables.tables_of_classes(classes)),
         not_run=report_tables.not_run(values, classes),
-        cost=tables(report_tables.tables_of_cost(cost)) if cost else [],
+        cost=tables(report_cost.tables(cost)) if cost else [],
         cost_about=cost,
-        origins=origins(folder, tables=True),
+        left_out=[table.split("\n\n", 1) for table in tables(report_left_out.tables(classes))],
+        told_classes=report_left_out.in_words(classes),
     )
 
 
@@ -174,6 +216,7 @@ def write(root: Path = ROOT) -> None:
     """Write the pages and the summary, unless they are there and as the results are."""
     written = {
         root / "docs" / "arena.md": page(root),
+        root / "docs" / "arena_details.md": page_of_details(root),
         root / "docs" / "arena_tables.md": page_of_tables(root),
         root / "results" / "arena" / "summary.csv": summary(root),
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from pages import hook
 
 from stationary.lab.experiments.arena.config import EVENTS, FROZEN, IMAGES, TRAINING, Config, configs, one_ensemble
+from stationary.lab.experiments.arena.digests import FEATURES
 from stationary.lab.experiments.arena.protocol import PROTOCOL, rows
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, rows_of_classes, rows_of_values
 
@@ -18,6 +19,12 @@ def test_the_page_is_what_the_results_say():
     text = (ROOT / "docs" / "arena.md").read_text(encoding="utf-8")
     assert hook("arena").page(ROOT) == text, AGAIN
     assert text.index("What we are not the best at") < text.index("The rules")
+    assert 150 <= len(text.splitlines()) <= 250, "it is read in one go; numbers of all methods are in the details"
+
+
+def test_the_page_of_details_is_what_the_results_say():
+    text = (ROOT / "docs" / "arena_details.md").read_text(encoding="utf-8")
+    assert hook("arena").page_of_details(ROOT) == text, AGAIN
     assert all(f"| {' | '.join(row)} |" in text for row in rows()), "the protocol is printed"
 
 
@@ -42,7 +49,7 @@ def test_stored_runs_are_configurations_with_an_origin():
             assert Config(settings["event"], settings["dataset"], settings["method"], (seed,)) in grid
         for environment in content["environments"]:
             assert environment["commit"] and not environment["commit"].endswith("dirty")
-            code = OF_EVENT.get(settings["event"], PROTOCOL)[settings["method"]].code
+            code, *_ = OF_EVENT.get(settings["event"], PROTOCOL)[settings["method"]].code.split(",")
             assert code in environment["versions"], "the versions of the peers are there"
 
 
@@ -52,6 +59,7 @@ def test_features_are_those_of_the_trunks():
     of = {"fashion-mnist": about} | {name: entry for name, entry in about.items() if "trunks" in entry}
     of |= {f"{name}-five": entry for name, entry in of.items() if name in ("cifar10", "cifar10-imagenet")}
     digests = {name: {trunk["seed"]: trunk["sha256"] for trunk in entry["trunks"]} for name, entry in of.items()}
+    assert {f"arena-{name}": tuple(digests[name].values()) for name in of if not name.endswith("-five")} == FEATURES
     for content in hook("arena").stored(STORED):
         dataset, method, seeds = (content["config"][key] for key in ("dataset", "method", "seeds"))
         if EVENTS[dataset] in (IMAGES, TRAINING) and not one_ensemble(dataset, method):

@@ -3,6 +3,7 @@
 In make's own environment the peers are not installed; ``make arena`` runs all of this where they are.
 """
 
+import hashlib
 import json
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,7 @@ from torch import nn
 
 from stationary import metrics
 from stationary.lab.data import cifar10, clinc150, corrupted, grey_images
-from stationary.lab.experiments.arena import config, images, ranks, report, report_second, run, trunks
+from stationary.lab.experiments.arena import config, images, ranks, report, report_opening, report_second, run, trunks
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
@@ -49,9 +50,8 @@ def fitted(task):
 def test_every_method_has_a_protocol():
     assert list(METHODS) == list(PROTOCOL)
     assert all(entry.score in SCORES for entry in PROTOCOL.values())
-    assert {entry.label for entry in PROTOCOL.values() if entry.ours} == {
-        entry.label for entry in PROTOCOL.values() if entry.label.startswith("ours")
-    }
+    ours = {"finite head", "restored prior", "infinite width", "infinite width from the network"}
+    assert {name for name, entry in PROTOCOL.items() if entry.ours} == ours
 
 
 @pytest.mark.filterwarnings("default")  # other libraries may warn
@@ -84,6 +84,28 @@ def test_test_and_unknown_rows_choose_nothing(name, task, fitted):
     assert METHODS[name](hidden, 0)(x).scores.equal(fitted(name)(x).scores)
 
 
+def test_the_demo_is_a_part_of_the_paper_scale_with_one_seed():
+    demo, paper = config.configs("demo"), config.configs("paper")
+    assert set(demo) < set(paper) and {one.dataset for one in demo} == set(config.DEMO)
+    assert {one.seeds for one in demo} == {(0,)}
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_column_that_hardly_varies_does_not_choose_the_prior_of_laplace(task, fitted):
+    if not installed("laplace"):
+        pytest.skip("laplace-torch is not installed: make arena")
+    network = nn.Linear(task.n_features + 1, task.n_classes)
+    with torch.no_grad():
+        network.weight.copy_(torch.cat([task.network.weight, torch.full((task.n_classes, 1), 1e7)], 1))
+        network.bias.copy_(task.network.bias)
+    flat = lambda x: torch.cat([x, 1e-9 * torch.sign(x[:, :1])], 1)
+    changed = replace(task, train=(flat(task.train[0]), task.train[1]), network=network.requires_grad_(False))
+    chosen = METHODS["laplace"](changed, 0).chosen["prior_precision"]
+    assert chosen == pytest.approx(fitted("laplace").chosen["prior_precision"], rel=0.2), (
+        "an unused weight changes it a little"
+    )
+
+
 def test_metrics_are_those_of_the_definition():
     probs = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]]).double()
     known = Judged(probs, torch.tensor([0.0, 1.0, 2.0]))
@@ -106,9 +128,9 @@ def test_missing_peers_and_data_are_named(monkeypatch, tmp_path):
     monkeypatch.delenv("STATIONARY_DATA", raising=False)
     assert run.missing(config.configs("smoke")) is None
     monkeypatch.setattr(run, "find_spec", lambda name: None)
-    text = run.missing(config.configs("demo"))
-    assert "catboost, laplace-torch, pytorch-ood, tabpfn, vbll are not installed" in text and "infinite width" in text
-    base = [one for one in config.configs("demo") if one.event not in OF_EVENT and not PROTOCOL[one.method].needs]
+    text = run.missing(config.configs("paper"))
+    assert text.startswith("catboost, laplace-torch, pytorch-ood, tabpfn and vbll are not installed; make arena")
+    base = [one for one in config.configs("paper") if one.event not in OF_EVENT and not PROTOCOL[one.method].needs]
     assert "clinc150.json.xz" in run.missing(base)
     assert "arena.trunks" in run.missing([one for one in base if one.dataset == "fashion-mnist"])
 
@@ -182,9 +204,50 @@ def test_what_is_better_is_told_in_sentences_for_any_number_of_unknown_inputs():
         "On known inputs the ensemble of 5 has the best accuracy (0.950, our finite head 0.900) and ECE (0.010, our "
         "finite head 0.050); MC dropout has the best NLPD (0.100, our finite head 0.200).",
     ]
-    table = report.targets({("unknown images", f"cifar10-{k}"): methods for k in range(8)})
-    assert [row[0] for row in table.rows] == [f"cifar10-{k}" for k in range(8)]
-    assert table.rows[0][1:3] == ("questions out of scope", "a, c") and table.rows[0][3].mean == 0
+
+
+def test_a_peer_that_has_run_once_is_named_where_it_is_higher():
+    found = results({"knn": 0.95, "msp": 0.8, "infinite width": 0.9})
+    found += results({"lof": 0.97, "isolation forest": 0.85}, n=1)
+    said = report.report(found).ours
+    assert "better are KNN (0.960) and LOF (0.970, one run)." in said and "isolation forest (" not in said
+
+
+def test_the_opening_has_both_configurations_beside_the_best_peer():
+    auroc = {"infinite width": (0.5, 0.6), "infinite width from the network": (0.7, 0.7), "knn": (0.7, 0.9)}
+    auroc |= {"msp": (0.9,), "finite head": (0.99, 0.99)}
+    methods = {
+        name: {seed: {"AUROC: u": value, "NLPD": 1 - value, "ECE": 0.1} for seed, value in enumerate(values)}
+        for name, values in auroc.items()
+    }
+    found = {("unknown images", "cifar10-strict"): methods, ("recipes", "cifar10-strict-longer"): methods}
+    table = report_opening.table(found, "cifar10-strict-longer")
+    assert [row[0].endswith("trunk 'longer, stronger augmentation': u") for row in table.rows] == [False, True]
+    once = "no: 1 of 2 is better; MSP higher, one run"
+    assert table.rows[0][1:] == ("0.550", "0.700", "MSP 0.900 (one run)", None, once)
+    del methods["msp"]
+    (row,) = report_opening.table({("unknown images", "data"): methods}).rows
+    assert row[3:] == ("KNN 0.800", "−0.250 ± 0.050", "no: 1 of 1 is better")
+    del methods["knn"]
+    methods["msp"] = {seed: {"AUROC: u": 0.1, "NLPD": value, "ECE": 0.1} for seed, value in enumerate((0.3, 0.2))}
+    (row,) = report_opening.table({("unknown images", "data"): methods}).rows
+    assert row[-1] == "yes", "our other heads are no peers"
+    (row,) = report_opening.table_of_known({("unknown images", "data"): methods}).rows
+    assert row == ("data", "+0.2000 ± 0.0000", "+0.0500 ± 0.0500", "+0.0000 ± 0.0000", "+0.0000 ± 0.0000")
+    said = report_opening.worse_than_network({("unknown images", "data"): methods}, "infinite width")
+    assert said == "NLPD is higher on data. The ECE is higher on none"
+
+
+def test_the_opening_says_who_is_better_under_shift_and_on_other_recipes():
+    known = lambda *of: (
+        {f"accuracy: severity {k}": value for k, value in enumerate(of, 1)} | {"AUROC: other classes": of[0]}
+    )
+    of = {"infinite width": (0.6, 0.5), "infinite width from the network": (0.7, 0.4), "ensemble": (0.8, 0.45)}
+    methods = {name: dict.fromkeys(range(2), known(*values)) for name, values in (of | {"knn": (0.9, 0.9)}).items()}
+    (said,) = report_opening.under_shift(methods)
+    assert said == "accuracy: ours 0.550 and 0.550, the ensemble of 5 0.625, better than both at severity 1"
+    (said,) = report_opening.in_recipes({"cifar10-strict-bounded": methods})
+    assert said == "bounded convolutions: ours 0.600, better are KNN (0.900) and the ensemble of 5 (0.800)"
 
 
 # Trunks and their features
@@ -240,6 +303,17 @@ def test_damaged_features_are_refused(features):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"seed-0.npz is damaged .* restore it"):
         images.task("fashion-mnist", 0)
+
+
+def test_other_features_than_those_of_the_stored_results_are_named(features, monkeypatch, caplog):
+    images.task("fashion-mnist", 0)
+    digest = hashlib.sha256((features / "seed-0.npz").read_bytes()).hexdigest()
+    assert f"{features / 'seed-0.npz'} is not a file behind the stored results: its SHA-256 {digest}" in caplog.text
+    images.task.cache_clear()
+    caplog.clear()
+    monkeypatch.setitem(images.FEATURES, FOLDER, (digest,))
+    images.task("fashion-mnist", 0)
+    assert not caplog.text
 
 
 # CIFAR-10

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from stationary.lab.data import uci, uci_regression
-from stationary.lab.experiments.arena import config, report, report_tables, run, tables, values
+from stationary.lab.experiments.arena import config, report, report_left_out, report_tables, run, tables, values
 from stationary.lab.experiments.arena.config import GENERATED_TABLE, GENERATED_VALUES, Config
 from stationary.lab.experiments.arena.methods.regressors import REGRESSORS, with_noise
 from stationary.lab.experiments.arena.methods.tabular import CLASSIFIERS
@@ -194,14 +194,16 @@ def test_a_table_of_two_classes_has_none_to_leave_out(monkeypatch):
 
 def test_missing_tables_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path))
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path))
     monkeypatch.delenv("STATIONARY_DATA", raising=False)
     assert "uci-regression" in run.missing([Config(VALUES_EVENT, "boston", "marginal")])
     assert "covtype.csv.xz" in run.missing([Config(TABLES_EVENT, "covtype", "mlp")])
+    assert "`stationary data covtype` downloads it" in run.missing([Config(TABLES_EVENT, "covtype", "mlp")])
     assert (
         run.missing([Config(TABLES_EVENT, "adult", "mlp"), Config(VALUES_EVENT, GENERATED_VALUES, "marginal")]) is None
     )
     monkeypatch.setattr(run, "find_spec", lambda name: None)
-    assert "catboost are not installed" in run.missing([Config(TABLES_EVENT, "adult", "catboost")])
+    assert "catboost is not installed" in run.missing([Config(TABLES_EVENT, "adult", "catboost")])
 
 
 def test_unknown_methods_are_refused():
@@ -212,7 +214,9 @@ def test_unknown_methods_are_refused():
 def test_configurations_are_those_of_the_protocol():
     grid = config.configs("paper")
     assert len([one for one in grid if one.event == VALUES_EVENT]) == 9 * SPLITS * len(VALUES)
-    assert len([one for one in grid if one.event == TABLES_EVENT]) == 4 * SPLITS * len(TABLE)
+    assert len([one for one in grid if one.event == TABLES_EVENT]) == (3 * SPLITS + 7) * len(TABLE)
+    seeds = {seed for one in grid if one.dataset == "covtype" for seed in one.seeds}
+    assert seeds == set(range(len(uci.EXPECTED["covtype"][1]))), "each class is left out once"
 
 
 def test_holm_is_the_definition():
@@ -294,3 +298,27 @@ def test_differences_over_tables_are_judged_by_signed_ranks():
     over = report_tables.over_tables(found, "log-likelihood: gap")
     assert over["ensemble"].mark == "▲" and over["ensemble"].p == pytest.approx(2 * 2 / 2**9), "all nine have one sign"
     assert over["laplace"].mark == "" and report_tables.higher(found, "laplace", "log-likelihood: gap") == (5, 9)
+
+
+def test_what_was_left_out_stands_by_class_and_column():
+    """Connect-4 has three classes, so that seeds 0 and 3 leave out the same one."""
+    name = {kind: f"AUROC: {kind}" for kind in ("a class left out", "a region left out")}
+    numbers = {
+        method: {one: {seed: level + seed / 10 for seed in range(4)} for one in name.values()}
+        for method, level in {"mlp": 0.5, "infinite width": 0.4}.items()
+    }
+    of_class, of_column = report_left_out.tables({"connect-4": numbers})
+    assert of_class.columns == ("method", "draw", "loss", "win")
+    assert of_class.rows[0] == ("MLP", "0.650", "0.600", "0.700")
+    assert of_column.columns == ("method", "a1", "a2", "a3", "a4") and of_column.rows[1][1] == "0.400"
+    (said,) = report_left_out.in_words({"connect-4": numbers})
+    assert "draw by the MLP (0.650, ours 0.550), loss" in said
+    assert list(report_left_out.columns("covtype"))[:2] == ["Elevation", "Aspect"]
+
+
+def test_names_of_what_is_left_out_are_those_of_the_rows():
+    """The columns and classes that the page names are those that ``tables.tasks`` takes."""
+    table = uci.load("connect-4")
+    assert report_left_out.classes("connect-4") == table.class_names
+    assert report_left_out.columns("adult") == uci.load("adult").feature_names[:6]
+    assert report_left_out.columns("adult")[3] == "capital-gain"

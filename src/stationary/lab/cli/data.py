@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
@@ -37,8 +38,76 @@ DataDir = Annotated[
 ]
 
 
+def _clinc150(data_dir: Path | None) -> str:
+    from stationary.lab.data import clinc150
+
+    return f"CLINC150 is in {clinc150.download(data_dir)}, and verified"
+
+
+def _cifar10(data_dir: Path | None) -> str:
+    from stationary.lab.data import cifar10
+
+    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache_folder()]
+    for place in (cifar10.verified(known) for known in folders if known):
+        if place:
+            return f"CIFAR-10 is already in {place}, and verified"
+    say(f"downloading {cifar10.URL}")
+    with download_bar() as progress:
+        place = cifar10.download(data_dir, cifar10.URL, progress)
+    return f"CIFAR-10 is in {place}, and verified"
+
+
+def _grey(name: str) -> Callable[[Path | None], str]:
+    def downloaded(data_dir: Path | None) -> str:
+        from stationary.lab.data import grey_images
+
+        return f"{name} is in {grey_images.download(name, data_dir)}, and verified"
+
+    return downloaded
+
+
+def _notmnist(data_dir: Path | None) -> str:
+    from stationary.lab.data import grey_images
+
+    try:
+        grey_images.load("notmnist", "test", data_dir)
+    except FileNotFoundError:
+        raise FileNotFoundError(grey_images.NOTMNIST) from None
+    return f"notmnist is in {grey_images.find('notmnist-test-images', data_dir)}, and verified"
+
+
+def _covtype(data_dir: Path | None) -> str:
+    from stationary.lab.data import uci
+
+    uci.load("covtype", data_dir)
+    return f"Covtype is in {uci.find_covtype(data_dir)}, and verified"
+
+
+def _uci_regression(data_dir: Path | None) -> str:
+    from stationary.lab.data import uci_regression
+
+    try:
+        place = uci_regression.find(data_dir)
+    except FileNotFoundError:
+        raise FileNotFoundError(uci_regression.ELSEWHERE) from None
+    for table in uci_regression.SHA256:
+        uci_regression.load(table, data_dir)
+    return f"uci-regression is in {place}, and verified"
+
+
+DOWNLOADS = {  # what fetches each into a folder, or says where a person finds it, and returns a sentence
+    "cifar10": _cifar10,
+    "clinc150": _clinc150,
+    "covtype": _covtype,
+    "fashion-mnist": _grey("fashion-mnist"),
+    "mnist": _grey("mnist"),
+    "notmnist": _notmnist,
+    "uci-regression": _uci_regression,
+}
+
+
 def data(
-    name: Annotated[str | None, typer.Argument(help="A data set to download: cifar10 or clinc150.")] = None,
+    name: Annotated[str | None, typer.Argument(help=f"A data set to download: {', '.join(DOWNLOADS)}.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder to put it into; without it, the cache folder.")
     ] = None,
@@ -49,55 +118,28 @@ def data(
 
     Example: stationary data cifar10 --data-dir ~/data
     """
-    if name not in (None, "cifar10", "clinc150"):
+    if name not in (None, *DOWNLOADS):
+        known = ", ".join(DOWNLOADS)
         raise typer.BadParameter(
-            f"there is no data set {name} to download; name cifar10 or clinc150, or nothing to see the bundled ones"
+            f"there is no data set {name} to download; name {known}, or nothing to see the bundled ones"
         )
     if data_dir and not name:
         raise typer.BadParameter(
             f"--data-dir {data_dir} needs a data set to put there; try: stationary data cifar10 ..."
         )
-    if name == "cifar10":
-        _download_cifar10(data_dir)
-        return
-    if name == "clinc150":
-        _download_clinc150(data_dir)
+    if name:
+        try:
+            say(DOWNLOADS[name](data_dir))
+        except KeyboardInterrupt:
+            warn("Stopped; what has arrived is kept. Run the same command again to continue.")
+            raise typer.Exit(1) from None
+        except (OSError, ValueError) as error:
+            warn(str(error))
+            raise typer.Exit(1) from None
         return
     lines = (files("stationary.lab.data.files") / "README.md").read_text().splitlines()
     table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     print_table(table[0], table[2:])
-
-
-def _download_clinc150(data_dir: Path | None) -> None:
-    from stationary.lab.data import clinc150
-
-    try:
-        place = clinc150.download(data_dir)
-    except (OSError, ValueError) as error:
-        warn(str(error))
-        raise typer.Exit(1) from None
-    say(f"CLINC150 is in {place}, and verified")
-
-
-def _download_cifar10(data_dir: Path | None) -> None:
-    from stationary.lab.data import cifar10
-
-    folders = [data_dir] if data_dir else [os.environ.get("STATIONARY_DATA"), cache_folder()]
-    for place in (cifar10.verified(known) for known in folders if known):
-        if place:
-            say(f"CIFAR-10 is already in {place}, and verified")
-            return
-    say(f"downloading {cifar10.URL}")
-    try:
-        with download_bar() as progress:
-            place = cifar10.download(data_dir, cifar10.URL, progress)
-    except KeyboardInterrupt:
-        warn("Stopped; what has arrived is kept. Run the same command again to continue.")
-        raise typer.Exit(1) from None
-    except (OSError, ValueError) as error:
-        warn(str(error))
-        raise typer.Exit(1) from None
-    say(f"CIFAR-10 is in {place}, and verified")
 
 
 def trunk(

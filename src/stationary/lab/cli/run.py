@@ -2,8 +2,10 @@
 
 import logging
 import os
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from stationary._extras import extra
 
@@ -64,11 +66,19 @@ def run(
     logging.getLogger("stationary").setLevel(logging.INFO)
     choices = choices_from(dataset=dataset, method=method, prior=prior)
     selected, store = selected_of(names, scale, choices, settings), RunStore(out / "runs")
-    for name, problem in _problems(selected, store).items():
-        warn(f"{name} {'cannot run' if names else 'is left out'}: {problem}")
-        if names:
-            raise typer.Exit(1)
-        del selected[name]
+    left_out = 0
+    for name, lacking in _lacking(selected, store).items():
+        left_out += len(lacking)
+        if left := [config for config in selected[name].configs if config not in lacking]:
+            for why, count in Counter(lacking.values()).items():
+                warn(f"{name}: {count} of {len(left) + len(lacking)} runs are left out: {why}")
+            selected[name] = replace(selected[name], configs=left)
+        else:
+            for why in dict.fromkeys(lacking.values()):
+                warn(f"{name} {'cannot run' if names else 'is left out'}: {why}")
+            if names:
+                raise typer.Exit(1)
+            del selected[name]
     tasks = [
         Task(EXPERIMENTS[name], config, cpus, gpus)
         for name, selection in selected.items()
@@ -102,17 +112,19 @@ def run(
         which = [task for task, other in summary.failures if other == why]
         paths = [f"{watch.label(task)} failed; {store.folder(*task.key) / ERROR}:" for task in which]
         warn("\n".join(["", *paths, why.rstrip()]))
-    say(f"{summary.done} done, {summary.reused} reused, {len(summary.failures)} failed")
+    counts = f"{summary.done} done, {summary.reused} reused, {len(summary.failures)} failed"
+    say(f"{counts}, {left_out} left out" if left_out else counts)
     say(f"next: {command_line('report', names, scale, out, choices, settings)}")
     raise typer.Exit(1 if summary.failures else 0)
 
 
-def _problems(selected: dict[str, Selection], store: RunStore) -> dict[str, str]:
-    """By experiment, say why configurations that have no result yet cannot run here."""
+def _lacking(selected: dict[str, Selection], store: RunStore) -> dict[str, dict[Any, str]]:
+    """By experiment, say why configurations that have no result yet cannot run here, each on its own."""
     found = {}
     for name, selection in selected.items():
         version = EXPERIMENTS[name].config.VERSION
         new = [config for config in selection.configs if not (store.folder(name, version, config) / RESULT).exists()]
-        if new and isinstance(module := EXPERIMENTS[name].run, NeedsData) and (problem := module.missing(new)):
-            found[name] = problem
+        if new and isinstance(module := EXPERIMENTS[name].run, NeedsData) and (of_all := module.missing(new)):
+            alone = {config: why for config in new if (why := module.missing([config]))}
+            found[name] = alone or dict.fromkeys(new, of_all)
     return found

@@ -4,15 +4,17 @@ import gzip
 import hashlib
 import lzma
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from urllib.request import urlopen
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from stationary._files import cache_folder
+from stationary._files import cache_folder, write_atomically
 
 FILES: dict[tuple[str, str], dict[str, str]] = {  # by data set and part, the file and the MD5 of its plain content
     ("fashion-mnist", "train"): {
@@ -26,7 +28,17 @@ FILES: dict[tuple[str, str], dict[str, str]] = {  # by data set and part, the fi
     ("mnist", "test"): {"mnist/t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea"},
     ("notmnist", "test"): {"notmnist-test-images": "1e78b07d677d6e4de2c8857bafff012e"},
 }
+URLS = {  # by data set, the folder of files that have the same names there, and end in .gz
+    "fashion-mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist",
+}
+NOTMNIST = (
+    "notMNIST has no download here, since it states no licence: take t10k-images-idx3-ubyte.gz of "
+    "github.com/davidflanagan/notMNIST-to-MNIST and put it as notmnist-test-images.gz into --data-dir or "
+    f"STATIONARY_DATA; unpacked, it must have the MD5 {FILES['notmnist', 'test']['notmnist-test-images']}"
+)
 DEBIAN = "/usr/share/datasets"  # of the Debian package dataset-fashion-mnist
+REPAIR = "put {} there yourself, or give its folder as --data-dir or as STATIONARY_DATA"
 OPEN: dict[str, Callable[[Path], IO[bytes]]] = {"": lambda path: path.open("rb"), ".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
 
 
@@ -59,6 +71,28 @@ def load(name: str, part: str = "test", data_dir: str | Path | None = None) -> I
     return Images(x, torch.from_numpy(arrays[1]).long() if len(arrays) > 1 else None)
 
 
+def download(name: str, folder: str | Path | None = None, url: str | None = None) -> Path:
+    """Download all files of a data set of ``URLS``, verify them, and return the folder that they are in.
+
+    Args:
+        name: name of the data set.
+        folder: folder to put them into, as ``load`` looks for them; None for the cache folder.
+        url: address of the folder of the files, without a slash at the end; None for that of ``URLS``.
+    """
+    place = Path(folder or cache_folder()).expanduser()
+    for file, md5 in [pair for (of, _), files in FILES.items() if of == name for pair in files.items()]:
+        address = f"{url or URLS[name]}/{Path(file).name}.gz"
+        try:
+            with urlopen(address, timeout=60) as response:
+                packed = response.read()
+            content = gzip.decompress(packed)
+        except (OSError, EOFError, zlib.error) as error:
+            raise OSError(f"{address} could not be downloaded ({error!r}); {REPAIR.format(file)}") from error
+        _verify(content, md5, address)
+        write_atomically(place / f"{file}.gz", lambda stream, packed=packed: stream.write(packed))  # type: ignore[misc]
+    return place
+
+
 def find(file: str, data_dir: str | Path | None = None) -> Path:
     """Return the path from which ``load`` would read a file of ``FILES``.
 
@@ -71,8 +105,7 @@ def find(file: str, data_dir: str | Path | None = None) -> Path:
         if path.is_file():
             return path
     raise FileNotFoundError(
-        f"there is no {file}, plain, .gz or .xz, in {' or '.join(map(str, folders))}; put it there, or give its folder "
-        "as --data-dir or as STATIONARY_DATA"
+        f"there is no {file}, plain, .gz or .xz, in {' or '.join(map(str, folders))}; {REPAIR.format(file)}"
     )
 
 
@@ -83,8 +116,12 @@ def _read(file: str, md5: str, data_dir: str | Path | None) -> np.ndarray[Any, A
             content = stream.read()
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise ValueError(f"{path} cannot be read ({error!r}); put a whole copy there") from error
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise ValueError(f"{path} must have the MD5 {md5} when unpacked; got {found}; put a whole copy there")
+    _verify(content, md5, path)
     shape = np.frombuffer(content, ">i4", content[3], 4)  # the fourth byte is the number of dimensions
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape).copy()
+
+
+def _verify(content: bytes, md5: str, source: object) -> None:
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != md5:
+        raise ValueError(f"{source} must have the MD5 {md5} when unpacked; got {found}; put a whole copy there")

@@ -132,6 +132,17 @@ def load(name: str, data_dir: str | Path | None = None) -> Tabular:
     return _covtype(data_dir) if name == "covtype" else _bundled(name)
 
 
+def find_covtype(data_dir: str | Path | None = None) -> Path | None:
+    """Return the file of Covtype that ``load`` would read, None if it would have to download one."""
+    folders = _folders(data_dir)
+    copies = (folders[0] if folders else Path(get_data_home())) / "covertype" / "samples_py3"  # scikit-learn's
+    return next((path for path in (*(folder / COVTYPE_FILE for folder in folders), copies) if path.is_file()), None)
+
+
+def _folders(data_dir: str | Path | None) -> list[Path]:
+    return [Path(folder).expanduser() for folder in (data_dir, os.environ.get("STATIONARY_DATA")) if folder]
+
+
 def _bundled(name: str) -> Tabular:
     file = next(file for file in EXPECTED if name.startswith(file))
     table = read(file, dtype="category" if file == "connect-4" else None)  # categories are much faster than strings
@@ -149,7 +160,7 @@ def _bundled(name: str) -> Tabular:
 
 
 def _covtype(data_dir: str | Path | None) -> Tabular:
-    folders = [Path(folder).expanduser() for folder in (data_dir, os.environ.get("STATIONARY_DATA")) if folder]
+    folders = _folders(data_dir)
     path = next((folder / COVTYPE_FILE for folder in folders if (folder / COVTYPE_FILE).is_file()), None)
     x, labels = cached(path, _read_covtype) if path else _download_covtype(folders)
     y = torch.from_numpy(labels.astype(np.int64)) - 1

@@ -33,6 +33,11 @@ SHA256 = {  # of data.txt
     "yacht": "00dfecc0fc01ddd4c90b558a3ac11b246df8ebcfea130724223475a9a67f0ea1",
 }
 REPAIR = f"put the whole {ARCHIVE}, or what is in it as a folder {FOLDER}, into --data-dir or STATIONARY_DATA"
+ELSEWHERE = (
+    f"the nine tables of {FOLDER} have no download here: they and their splits are the folders standard and gap of the "
+    f"UCI data of github.com/cambridge-mlg/DUN; {REPAIR}. The SHA-256 of each standard/NAME/data/data.txt must be: "
+    f"{', '.join(f'{name} {digest}' for name, digest in SHA256.items())}"
+)
 Read = Callable[[str], bytes | None]  # from a name within the archive to its content, None if there is none
 
 

@@ -64,8 +64,9 @@ class NeedsData(Protocol):
     def missing(self, configs: Sequence[Any]) -> str | None:
         """Say why these configurations cannot run here and what to do about it; None if they can run.
 
-        It is called before a run, with the configurations that have no result yet. If it returns a reason, an
-        experiment that the command line does not name is left out; one that it names is an error.
+        It is called before a run, with the configurations that have no result yet. If it returns a reason, it is called
+        with each of them alone, and those that cannot run are left out. Where none can, an experiment that the command
+        line names is an error.
         """
 
 

@@ -8,7 +8,7 @@ from stationary.lab.experiments.arena.protocol import JUDGES, PROTOCOL, RECIPES,
 
 TITLE = "The arena: against what people would pick instead"
 REPRODUCES = "nothing: our heads beside other libraries' methods, on the same features, splits and seeds"
-DURATION = {"smoke": "seconds", "demo": "minutes, when the data and the peers are there", "paper": "an hour"}
+DURATION = {"smoke": "seconds", "demo": "five minutes of one core", "paper": "eight hours of one core"}
 VERSION = 1
 LOCKSTEP = "seeds"
 
@@ -27,6 +27,7 @@ EVENTS = {
 FROZEN = ("clinc150", "cifar10-imagenet", "cifar10-imagenet-five")  # one trunk for all seeds, trained on other data
 SHIFT = "calibration under shift"  # the event of the corrupted images of cifar10, whose methods are fitted only once
 SEEDS = 5
+DEMO = ("cifar10-strict", "boston", "yacht", "diabetes")  # the quickest data of an event each, and one table more
 GENERATED_VALUES, GENERATED_TABLE = "generated values", "generated table"
 
 
@@ -52,7 +53,10 @@ class Config:
 
 
 def configs(scale: str = "paper") -> list[Config]:
-    """Return the configurations; "smoke" has generated features and the methods that need no other library."""
+    """Return the configurations.
+
+    "smoke" has generated features and the methods that need no other library, "demo" one seed of ``DEMO``.
+    """
     if scale == "smoke":
         generated = [("generated", "generated", PROTOCOL), *_on_tables((GENERATED_VALUES,), (GENERATED_TABLE,))]
         return [
@@ -62,6 +66,10 @@ def configs(scale: str = "paper") -> list[Config]:
             if not entry.needs
         ]
     datasets = [dataset for dataset in EVENTS if dataset != "generated"]
+    on_tables = _on_tables(tables.VALUES, tables.TABLES)
+    if scale == "demo":
+        datasets = [dataset for dataset in datasets if dataset in DEMO]
+        on_tables = [one for one in on_tables if one[1] in DEMO]
     on_features = [
         Config(EVENTS[dataset], dataset, method, (seed,))
         for dataset in datasets
@@ -70,9 +78,9 @@ def configs(scale: str = "paper") -> list[Config]:
     ]
     return on_features + [
         Config(event, dataset, method, (seed,))
-        for event, dataset, methods in _on_tables(tables.VALUES, tables.TABLES)
+        for event, dataset, methods in on_tables
         for method in methods
-        for seed in range(tables.SPLITS if scale == "paper" else 1)
+        for seed in range(tables.MORE_SPLITS.get(dataset, tables.SPLITS) if scale == "paper" else 1)
     ]
 
 

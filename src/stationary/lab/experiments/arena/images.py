@@ -3,6 +3,7 @@
 They are looked for in a folder of ``$STATIONARY_DATA`` or of the cache folder, which ``SOURCES`` names.
 """
 
+import logging
 import os
 import zlib
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from stationary._files import cache_folder
 from stationary.lab.experiments.arena.config import FROZEN, SEEDS
+from stationary.lab.experiments.arena.digests import FEATURES
 from stationary.lab.experiments.arena.methods.classifiers import linear_layer
 from stationary.lab.experiments.arena.protocol import RECIPES
 from stationary.lab.experiments.arena.tasks import Task
@@ -27,6 +29,7 @@ from stationary.lab.experiments.arena.trunks import file_name
 from stationary.lab.experiments.networks import held_out
 from stationary.training.data import Pair
 
+logger = logging.getLogger(__name__)
 GREY = {"mnist": "MNIST", "notmnist": "notMNIST"}
 LEFT_OUT = "other classes"
 VALIDATION = 1 / 5  # share of the rows of a frozen trunk that validate
@@ -63,26 +66,29 @@ Found = dict[str, Any]  # the arrays of a file, by name
 
 def missing(needed: Iterable[tuple[str, int]]) -> str | None:
     """Say why these data sets and seeds cannot run here, or None if they can."""
-    try:
-        for dataset, seed in dict.fromkeys(needed):
-            find(dataset, seed)
-    except FileNotFoundError as problem:
-        return str(problem)
-    return None
+    absent = {dataset for dataset, seed in dict.fromkeys(needed) if not any(map(Path.is_file, _paths(dataset, seed)))}
+    return "; ".join(_how_to_get(dataset) for dataset in sorted(absent)) or None
 
 
 def find(dataset: str, seed: int) -> Path:
     """Return the file of the features of a trunk; a frozen trunk has one for all seeds."""
-    source, given = SOURCES[dataset], (os.environ.get("STATIONARY_DATA"), cache_folder())
-    name = file_name(0 if dataset in FROZEN else seed)
-    paths = [Path(folder).expanduser() / source.folder / name for folder in given if folder]
+    paths = _paths(dataset, seed)
     for path in paths:
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"no {' or '.join(map(str, paths))}; compute the features, on a GPU: "
-        f"python -m stationary.lab.experiments.arena.{source.command} --out {paths[0].parent}"
-    )
+    raise FileNotFoundError(f"there is no {' or '.join(map(str, paths))}; {_how_to_get(dataset)}")
+
+
+def _paths(dataset: str, seed: int) -> list[Path]:
+    given = (os.environ.get("STATIONARY_DATA"), cache_folder())
+    name = file_name(0 if dataset in FROZEN else seed)
+    return [Path(folder).expanduser() / SOURCES[dataset].folder / name for folder in given if folder]
+
+
+def _how_to_get(dataset: str) -> str:
+    folder = _paths(dataset, 0)[0].parent
+    command = f"python -m stationary.lab.experiments.arena.{SOURCES[dataset].command} --out {folder}"
+    return f"features of {dataset} are not in {folder}; compute them, on a GPU: {command}"
 
 
 @lru_cache(maxsize=5)
@@ -158,10 +164,17 @@ def _layer(weight: Any, bias: Any) -> nn.Linear:
 
 
 def _read(path: Path) -> tuple[Found, str]:
-    """Return the arrays of a file and its SHA-256."""
+    """Return the arrays of a file and its SHA-256; say so where it is not the file behind the stored results."""
     content = path.read_bytes()
     try:
         with np.load(BytesIO(content)) as arrays:
-            return dict(arrays), sha256(content).hexdigest()
+            found = dict(arrays)
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged ({error!r}); restore it, or delete it and compute it again") from error
+    digest = sha256(content).hexdigest()
+    if digest not in FEATURES[path.parent.name]:
+        logger.warning(
+            f"{path} is not a file behind the stored results: its SHA-256 {digest} is not in digests.py. A trunk that "
+            "is trained again differs, and so do all numbers behind it."
+        )
+    return found, digest

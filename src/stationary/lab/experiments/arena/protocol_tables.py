@@ -7,15 +7,17 @@ all of them, but for networks, whose held-out rows choose the epoch.
 
 from dataclasses import replace
 
-from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, PROTOCOL, SCORES, Entry
+from stationary.lab.experiments.arena.protocol import EPOCHS, FIXED, INFINITE_WIDTH, OUR_FIT, PROTOCOL, SCORES, Entry
 
 VALUES_EVENT, TABLES_EVENT = "regression away from the data", "tables"
 VALUES = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 TABLES = ("diabetes", "adult", "connect-4", "covtype")
 SPLITS = 5  # splits of each kind of a table of values, and seeds of a table of classes
+MORE_SPLITS = {"covtype": 7}  # as many as it has classes, so that each is left out once
 MOST = 1_000  # rows to train on; of a larger table so many are drawn
 TESTED_VALUES, TESTED_CLASSES = 1_000, 2_000  # rows to test on
 FEWER = 500  # rows of a Gaussian process of classes
+INDUCING = 100  # inducing inputs of a sparse Gaussian process of values
 SMALLEST = 1e-6  # of a variance in units of that of the targets, and of a probability
 HELD_OUT = "the held-out rows"
 BY_NLPD = f"lowest NLPD of {HELD_OUT}"
@@ -56,14 +58,14 @@ REGRESSORS: dict[str, Entry] = {
     ),
     "mc dropout": Entry(
         "MC dropout",
-        "torch",
+        OUR_FIT,
         "",
         f"dropout and noise by the {BY_NLPD}",
         (("dropout", (0.05, 0.2)),),
         settings=f"{NETWORK}, each with dropout, 100 masks",
     ),
     "ensemble": Entry(
-        "ensemble of 5", "torch", "", EPOCHS, settings=f"five networks of {NETWORK}, with mean and noise for each row"
+        "ensemble of 5", OUR_FIT, "", EPOCHS, settings=f"five networks of {NETWORK}, with mean and noise for each row"
     ),
     "laplace": Entry(
         "Laplace",
@@ -79,6 +81,13 @@ REGRESSORS: dict[str, Entry] = {
         "",
         "all numbers by its marginal likelihood: 100 steps of Adam, learning rate 0.1",
         settings="exact, Matérn-5/2, a length-scale for each column",
+    ),
+    "sparse gaussian process": Entry(
+        "sparse Gaussian process",
+        "gpytorch",
+        "",
+        "all numbers and inducing inputs by Titsias's bound: 100 steps of Adam, learning rate 0.1",
+        settings=f"the same with {INDUCING} inducing inputs, which begin at training rows",
     ),
     "finite network": Entry(
         "ours, finite network", "stationary", "", EPOCHS, settings="StationaryRegressor(hidden_layer_sizes=(300,))"

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from stationary.lab.experiments.arena.protocol import PROTOCOL
 from stationary.lab.experiments.arena.words import name_of
 from stationary.lab.report import figures as plots
-from stationary.lab.report.content import Cell, Table
 
 AUROC = "AUROC: "
 Place: TypeAlias = tuple[str, str]  # a data set and its unknown inputs
@@ -32,17 +31,6 @@ def ordered(places: dict[Place, dict[str, int]]) -> dict[str, float]:
     methods = {method: [of[method] for of in places.values() if method in of] for method in PROTOCOL}
     means = {method: float(np.mean(numbers)) for method, numbers in methods.items() if numbers}
     return dict(sorted(means.items(), key=lambda item: item[1]))
-
-
-def table(found: Found) -> Table:
-    """Make a table with a row for each method, by its mean rank."""
-    places = ranks(found)
-    rows: list[tuple[Cell, ...]] = [
-        (PROTOCOL[method].label, f"{mean:.1f}", *(of.get(method) for of in places.values()))
-        for method, mean in ordered(places).items()
-    ]
-    columns = ("method", "mean rank", *(_named(place) for place in places))
-    return Table("Rank by AUROC, 1 is the best.", columns, tuple(rows))
 
 
 def _named(place: Place) -> str:

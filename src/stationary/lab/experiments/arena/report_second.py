@@ -45,3 +45,23 @@ def ahead(methods: Methods, ours: str, name: str) -> int:
     """Return the number of peers whose measure, the higher the better, is above ours by more than a standard error."""
     differences = [minus(methods, ours, peer, name) for peer in methods if not PROTOCOL[peer].ours]
     return sum(found.mean < -(found.std or 0.0) for found in differences if found)
+
+
+def verdict(found: dict[tuple[str, str], Methods]) -> str:
+    """Say how often the AUROC of the second configuration is above the first's, and how often a peer is above each."""
+    places = [
+        (methods, name)
+        for methods in found.values()
+        if INFINITE_WIDTH in methods and FROM_NETWORK in methods
+        for name in next(iter(methods[FROM_NETWORK].values()))
+        if name.startswith(AUROC)
+    ]
+    changed = [minus(methods, FROM_NETWORK, INFINITE_WIDTH, name) for methods, name in places]
+    higher = sum(one.mean > (one.std or 0.0) for one in changed if one)
+    lower = sum(one.mean < -(one.std or 0.0) for one in changed if one)
+    free = [sum(ahead(methods, ours, name) == 0 for methods, name in places) for ours in (INFINITE_WIDTH, FROM_NETWORK)]
+    return (
+        f"of {len(places)} kinds of unknown inputs, the second has the higher AUROC on {higher} and the lower on "
+        f"{lower}, each by more than a paired standard error; no peer is better than the first on {free[0]}, than the "
+        f"second on {free[1]}."
+    )

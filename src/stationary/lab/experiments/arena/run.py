@@ -17,6 +17,7 @@ from stationary.lab.experiments.arena.methods.classifiers import linear_layer
 from stationary.lab.experiments.arena.protocol import NETWORK_METHOD, PROTOCOL, Entry
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, TABLES_EVENT, VALUES, VALUES_EVENT
 from stationary.lab.experiments.arena.tasks import Task
+from stationary.lab.experiments.arena.words import listed
 from stationary.lab.experiments.paper import look_up
 from stationary.lab.runs import inside
 from stationary.lab.runs.store import Arrays
@@ -27,11 +28,8 @@ def missing(configs: Sequence[Config]) -> str | None:
     """Say why these configurations cannot run here and what to do about it; None if they can run."""
     needed = {_entry(config).needs: _entry(config).code for config in configs}
     if absent := sorted(code for module, code in needed.items() if module and find_spec(module) is None):
-        names = ",".join(dict.fromkeys(c.method for c in configs if _entry(c).code not in absent))
-        return (
-            f"{', '.join(absent)} are not installed; in a clone, make arena sets up an environment that has "
-            f"them, or pip install '.[arena]'; without them there are --method '{names}'"
-        )
+        are = f"{listed(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+        return f"{are}; make arena sets up an environment with every peer, or pip install '.[arena]' in a clone"
     if any(config.dataset == "clinc150" for config in configs) and (problem := questions.missing()):
         return problem
     if any(config.event == VALUES_EVENT and config.dataset in VALUES for config in configs) and (

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -59,11 +58,12 @@ class Rows:
 
 
 def missing(datasets: Sequence[str]) -> str | None:
-    """Say why the event cannot run here, or None if it can; Covtype must be in ``$STATIONARY_DATA``."""
-    folder = os.environ.get("STATIONARY_DATA")
-    if "covtype" in datasets and not (folder and (Path(folder).expanduser() / uci.COVTYPE_FILE).is_file()):
-        return f"no {uci.COVTYPE_FILE} in STATIONARY_DATA, which is {folder or 'not given'}; {uci.COVTYPE_REPAIR}"
-    return None
+    """Say why the event cannot run here, or None if it can; all tables but Covtype are bundled."""
+    if "covtype" not in datasets or uci.find_covtype():
+        return None
+    folder = os.environ.get("STATIONARY_DATA") or "not given"
+    repair = f"`stationary data covtype` downloads it, or {uci.COVTYPE_REPAIR}"
+    return f"no {uci.COVTYPE_FILE} in STATIONARY_DATA, which is {folder}; {repair}"
 
 
 @lru_cache(maxsize=1)

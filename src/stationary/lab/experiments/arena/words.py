@@ -28,7 +28,15 @@ NAMES = {  # of data sets and unknown inputs, by their names in configurations a
     "wine": "Wine",
     "yacht": "Yacht",
 }
-WITH_ARTICLE = ("ensemble", "isolation forest", "random forest", "Gaussian process", "marginal Gaussian", "MLP")
+WITH_ARTICLE = (
+    "ensemble",
+    "isolation forest",
+    "random forest",
+    "Gaussian process",
+    "sparse Gaussian process",
+    "marginal Gaussian",
+    "MLP",
+)
 OURS = "ours, "  # how the labels of our own methods begin
 
 

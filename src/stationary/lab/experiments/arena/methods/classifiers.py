@@ -33,6 +33,7 @@ with extra("experiments"):
     from sklearn.preprocessing import StandardScaler
 
 HIDDEN, SAMPLES = 512, 100  # units of a head; samples of weights, masks or outputs
+FLAT = 1e-6  # standard deviation of a column that varies by rounding alone
 WEIGHT_DECAYS = (0.0, 1e-5, 1e-4, 1e-3)
 
 
@@ -53,12 +54,21 @@ def linear_layer(
 
 
 def laplace(task: Task, seed: int) -> Fitted:
-    """Make the last layer of the deterministic network Gaussian, by laplace-torch."""
+    """Make the last layer of the deterministic network Gaussian, by laplace-torch.
+
+    A layer behind standardised columns, folded onto the columns themselves, has huge weights where a column hardly
+    varies. These go into the bias, since else the one prior precision of all weights would have to fit them.
+    """
     declare()  # it imports torchvision where that is installed
     with extra("arena"):
         from laplace import Laplace
     layer = nn.utils.skip_init(nn.Linear, task.n_features, task.n_classes)
     layer.load_state_dict(task.network.state_dict())  # with gradients, and not shared with other methods
+    spread, mean = torch.std_mean(task.train[0], 0)
+    flat = (spread > 0) & (spread < FLAT)
+    with torch.no_grad():
+        layer.bias += layer.weight[:, flat] @ mean[flat]
+        layer.weight[:, flat] = 0
     model = Laplace(nn.Sequential(layer), "classification", subset_of_weights="all", hessian_structure="kron")
     model.fit(DataLoader(TensorDataset(*task.train), 500))
     model.optimize_prior_precision(method="marglik")

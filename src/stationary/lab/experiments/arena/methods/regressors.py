@@ -14,8 +14,8 @@ from stationary import StationaryRegressor
 from stationary._extras import extra
 from stationary.inference import Ensemble, MCDropout, Method, Point, Posterior, fit, predict
 from stationary.lab.experiments.arena.methods.base import lowest
+from stationary.lab.experiments.arena.protocol_tables import INDUCING, SMALLEST
 from stationary.lab.experiments.arena.protocol_tables import REGRESSORS as PROTOCOL
-from stationary.lab.experiments.arena.protocol_tables import SMALLEST
 from stationary.lab.experiments.arena.values import Normal, Values
 from stationary.lab.runs import inside
 from stationary.lab.torchvision_operators import declare
@@ -199,21 +199,24 @@ def laplace(task: Values, seed: int) -> Callable[[Tensor], Normal]:
 
 
 class _Process(gpytorch.models.ExactGP):
-    """A Gaussian process in GPyTorch."""
+    """A Gaussian process in GPyTorch, sparse where it gets inducing inputs (Titsias, 2009)."""
 
-    def __init__(self, x: Tensor, y: Tensor, likelihood: Any) -> None:
+    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, inducing: Tensor | None = None) -> None:
         super().__init__(x, y, likelihood)
         self.mean_module = gpytorch.means.ConstantMean()
         matern = gpytorch.kernels.MaternKernel(2.5, ard_num_dims=x.shape[1])
-        self.covar_module = gpytorch.kernels.ScaleKernel(matern)
+        self.covar_module: Any = gpytorch.kernels.ScaleKernel(matern)
+        if inducing is not None:
+            self.covar_module = gpytorch.kernels.InducingPointKernel(self.covar_module, inducing.clone(), likelihood)
 
     def forward(self, x: Tensor) -> Any:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def gaussian_process(task: Values, seed: int) -> Callable[[Tensor], Normal]:
+def gaussian_process(task: Values, seed: int, n_inducing: int | None = None) -> Callable[[Tensor], Normal]:
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = _Process(task.x, task.y, likelihood).double()
+    inducing = None if n_inducing is None else task.x[:n_inducing]  # the rows are in random order
+    model = _Process(task.x, task.y, likelihood, inducing).double()
     objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     exactly = gpytorch.settings.max_cholesky_size(10**6)
@@ -233,6 +236,10 @@ def gaussian_process(task: Values, seed: int) -> Callable[[Tensor], Normal]:
     return said
 
 
+def sparse_gaussian_process(task: Values, seed: int) -> Callable[[Tensor], Normal]:
+    return gaussian_process(task, seed, INDUCING)
+
+
 REGRESSORS: dict[str, Fit] = {
     "marginal": marginal,
     "random forest": random_forest,
@@ -241,6 +248,7 @@ REGRESSORS: dict[str, Fit] = {
     "ensemble": ensemble,
     "laplace": laplace,
     "gaussian process": gaussian_process,
+    "sparse gaussian process": sparse_gaussian_process,
     "finite network": ours(hidden_layer_sizes=(300,)),
     "infinite width": ours(),
 }

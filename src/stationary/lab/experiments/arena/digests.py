@@ -1,0 +1,54 @@
+"""SHA-256 of the features behind the stored results, by their folder and then by seed, as results/arena/trunks.json."""
+
+FEATURES: dict[str, tuple[str, ...]] = {
+    "arena-fashion-mnist": (
+        "4dfc718deae78d905b29dc79835191b6f156277dbdc0c5646bacb7c4095a369a",
+        "1acdaf71b5731cc4f756efc0a7633c6fe17694a76922590674c4739f3a166e7b",
+        "b131e004ef13fb0455699b04c1cadd83d6a63c63046eea6871877effc274efa4",
+        "a0ab211269c2b30c80d400eb769db72e346b82761a32fb42e709fda7ddc84922",
+        "11230caeeee8a2ee5effa445dc68bf75c32257eaa0504bc0128a4f99896094c3",
+    ),
+    "arena-cifar10": (
+        "e547746f3e20b82abf5c75d872a467fe1f22da8fa1286d7b3440ba8c2eb3be98",
+        "57e29b37cac748ee973714380691c7b8316a9c17b835fb7897361af9aac389de",
+        "839571de5366a917e75f4930242c6f45c769f66522c969a4305398e0e662f4f9",
+        "e6004a4566460d336107b789caf36df4ab72c01446e1917434de48380a16eb67",
+        "59b247d8f02db298d5a5eb61a7f956dc25d39e27e46f81a3f88f628d2dc0c272",
+    ),
+    "arena-cifar10-imagenet": ("79655bc630b58507d11eac4b509ca63e97fa787491d030a2bd802bdf917783a7",),
+    "arena-cifar10-strict": (
+        "2a759fc2a7d179b80921c1fd801857fcf653b5ddb2ad009571d953dabb009cca",
+        "a9abb4aed6cc4a21516dc942f6ef7be68ed35ee5c73bdc7827bc0c8eb1a69b93",
+        "02d6b07200855e9a4f6f55ff755eec6537ca84deae0f3a87880d6aecb9fd2b71",
+        "8d385b87568ebb17333b5bebcff9627f23b0f37a9e283fe1536cb36970cc3291",
+        "b2814c00a3e680bc000581d9691001bd970f45882d7106fad9acfa74eb37c920",
+    ),
+    "arena-cifar10-strict-bounded": (
+        "59d3b3e34e4e38937963f5e1cc0bf45637f91dbcada761046d77a4285b35d246",
+        "a4ed6ed792b57f31061abcf5cfcd6a7ba4764ced48fdcb6a04b33a632afb305f",
+        "fc689d914fd1ab37f23e4b5d33e0969a9e2fd45f6a39a3a06b9efc53a4f290cf",
+        "efc2ffca9db7b75c442907f782088a1fc794993f3c97cf2e6f7f3c5bdcf92ed4",
+        "43accdd5601fbc617e4c3eda0b708a5aa86b1267952e36656df61629325d77d6",
+    ),
+    "arena-cifar10-strict-longer": (
+        "44c61441160a3774499e82682af90734014856e86144c6730457491e5c664a7e",
+        "93715752297217b9eb18c31239a02f2178db9ba659d3657f0ed9002905b82c3e",
+        "00a258e05e1f9a25da0cf51267fdf5fb50e9d72cd777c4c8f909b4b4ea30c352",
+        "e394ae9fed295605de7fce02a935bc0da918233c43c7f1b8afddd838d86f896d",
+        "a4e4ab74770bf668b6709ad4c6499633e74462f0aa075730caa46e52ea13e37f",
+    ),
+    "arena-cifar10-strict-longer-rotated": (
+        "676164c893ec7f3bdb8299eab4f73f3587450cba677edbdb42d8ca1d1992061e",
+        "be527247520e7582704a8dc4b712e193abc5e435279ad6cc83f89b0f7a074809",
+        "f589790f4d79a74765213cd3021aa7f5adcb812169bc774f171d03145d62286e",
+        "3170d8c057ee1c6cae9731c501c9b00fb68499bc438a98d1fab6cd0d74e4a455",
+        "0efac3af88f82471faa18c801af8b8794a0190fcb5f82fa8c091f9e7622ffa39",
+    ),
+    "arena-cifar10-strict-rotated": (
+        "4c72795311600b3e1c28f187e8e6dce0663f4acf0884d2ece609c442f380b86f",
+        "6fdefba7bb25e77cc43d1d749f17cc183842173f115a264841c9b7e23318b163",
+        "262e82d6dcf88877a5d872e6ae2aed0b9c8352a69b792628f75d456f41eca231",
+        "d1576dbadec200e60072b6ec8ae4ff2713bdfa5c170f25f30373d68d4fe120aa",
+        "a533f2624be144366b9db394dfdc785fc824208cd87bcd921e3d9c8651cea2be",
+    ),
+}
