@@ -3,7 +3,7 @@
     python benchmarks/beside_a_detector.py --json results/benchmarks/beside_a_detector.json
 
 The rows and the unknown rows are those of the arena: Diabetes, Adult, Connect-4 and Covtype, at most 1,000 rows to
-train on, five seeds. Of the known test rows one half sets the thresholds, the other counts the false alarms. Own is the
+train on, with its seeds. Of the known test rows one half sets the thresholds, the other counts the false alarms. Own is the
 mutual information of StationaryClassifier(); LOF sees standardised columns; both reject a row of which twice the
 smaller p-value is at most 0.05. Covtype's file must be in STATIONARY_DATA.
 """
@@ -18,12 +18,13 @@ from sklearn.neighbors import LocalOutlierFactor
 from torch import Tensor
 
 import stationary as st
+from stationary.lab.experiments.arena.protocol_tables import MORE_SPLITS, SPLITS
 from stationary.lab.experiments.arena.tables import Rows, tasks
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 from stationary.ood import detector_score
 
-DATASETS, SEEDS, RATE = ("diabetes", "adult", "connect-4", "covtype"), 5, 0.05
+DATASETS, RATE = ("diabetes", "adult", "connect-4", "covtype"), 0.05
 KNOWN = "false alarms"
 
 
@@ -50,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     found: dict[str, list[dict[str, dict[str, float]]]] = {}
     for name in DATASETS:
-        for seed in range(SEEDS):
+        for seed in range(MORE_SPLITS.get(name, SPLITS)):
             for rows in tasks(name, seed):
                 found.setdefault(name, []).append(measure(rows, seed))
                 print(name, seed, found[name][-1], flush=True)
