@@ -146,7 +146,8 @@ class StationaryRegressor(RegressorMixin, Deciding):
         self._trained_on(X)
         loss = "beta_nll" if self._learns_noise() else "mse"
         rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss=loss)
-        pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
+        with self._predicting(len(rows)):
+            pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
         noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
         if not noise.any():  # the method knows of none
             residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
@@ -157,7 +158,18 @@ class StationaryRegressor(RegressorMixin, Deciding):
     def predictive(self, X: Any) -> Gaussian:
         """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
         x = self.inputs(X)
-        return predict(self._in_units(), x, family=Gaussian, batch_size=ROWS).to("cpu")
+        with self._predicting(len(x)):
+            return predict(self._in_units(), x, family=Gaussian, batch_size=ROWS).to("cpu")
+
+    def _mean(self, X: Any) -> Tensor:
+        """(n, m) the mean of ``predictive``, without the variances where the posterior can do without."""
+        x = self.inputs(X)
+        if not hasattr(self.posterior_, "output_mean"):
+            return self.predictive(X).mean
+        with self._predicting(len(x)):
+            means = [self.posterior_.output_mean(part) for part in x.split(ROWS)]
+        shift, scale = (torch.as_tensor(part) for part in (self.target_scaler_.mean_, self.target_scaler_.scale_))
+        return shift + scale * torch.cat(means).cpu()
 
     def _in_units(self) -> PosteriorInUnits:
         parts = (self.target_scaler_.mean_, self.target_scaler_.scale_, self.noise_variance_)
@@ -194,9 +206,10 @@ class StationaryRegressor(RegressorMixin, Deciding):
 
     def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included."""
+        if not return_std:
+            return self._like_y(self._mean(X))
         pred = self.predictive(X)
-        mean = self._like_y(pred.mean)
-        return (mean, self._like_y(pred.std())) if return_std else mean
+        return self._like_y(pred.mean), self._like_y(pred.std())
 
     def uncertainty(self, X: Any) -> Array:
         """The epistemic standard deviation, in the shape of y: the uncertainty of the mean, without the noise."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stationary.inference._readout import Readout, check_dropout, find_readout
 from stationary.inference._replay import of_network
-from stationary.inference.base import Method, Networks, only_network
+from stationary.inference.base import Method, Networks, only_network, run
 from stationary.nn.inputs import prepared
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Joint, Members, P, normal_nodes
@@ -102,6 +102,11 @@ class ExactDropoutPosterior:
         """The exact mean (n, c) and covariance (n, c, c) of the network's outputs over all dropout masks."""
         with evaluating(self.networks[0]):
             return self._readout(x).moments()
+
+    def output_mean(self, x: Inputs) -> Tensor:
+        """The exact mean (n, c) alone, a plain pass: the last layer is linear, and a mask is 1 on average."""
+        with evaluating(self.networks[0]):
+            return run(self.networks[0], x, restore_prior=False).outputs[0]
 
     def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
         """The joint distribution of the outputs at all rows of x over masks that they share; differentiable in x.
