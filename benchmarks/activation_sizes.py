@@ -26,7 +26,7 @@ from activations import forward, forward_backward
 from torch import Tensor, nn
 
 import stationary as st
-from stationary.activations import _native
+from stationary import _native
 from stationary.lab.report.figures import COLORS, panels
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json

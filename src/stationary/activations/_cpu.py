@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stationary._extras import has_triton
-from stationary.activations import _native
+from stationary import _native
 from stationary.activations._recompute import bound_of, compute_dtype
 
 LOG2_E = math.log2(math.e)

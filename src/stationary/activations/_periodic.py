@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stationary._extras import has_triton
-from stationary.activations import _native
+from stationary import _native
 from stationary.activations._recompute import compute_dtype
 
 SINE, TRIANGLE, TWO_TRIANGLES = range(3)  # as in _native.c

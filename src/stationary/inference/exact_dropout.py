@@ -164,11 +164,11 @@ def _fused(readout: Readout, tolerance: float) -> Categorical:
 
 def _two_classes(readout: Readout, tolerance: float) -> Categorical:
     mean = readout.members.outputs[0]
-    weights = readout.features * (readout.weight[1] - readout.weight[0])
     offset = (readout.bias[1] - readout.bias[0]).expand(len(mean))
     prior = readout.members.prior
     variance = torch.zeros_like(offset) if prior is None else prior[0].sum(-1)
-    expected = logistic.of_dropout(offset, weights, readout.drop, variance, tolerance)
+    difference = readout.weight[1] - readout.weight[0]
+    expected = logistic.of_dropout(offset, readout.features, readout.drop, variance, tolerance, factors=difference)
     return Categorical.from_logistic(expected, mean, readout.variance(), prior_restored=prior is not None)
 
 
