@@ -224,7 +224,8 @@ class Network(BaseEstimator):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _inputs(self, X: Array) -> Tensor:
-        scaled = (X - self.scaler_.mean_) / self.scaler_.scale_  # ``transform`` would check all rows once more
+        scaled = X - self.scaler_.mean_  # ``transform`` would check all rows once more
+        scaled /= self.scaler_.scale_
         return torch.as_tensor(scaled, device=self.device)
 
 

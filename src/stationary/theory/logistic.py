@@ -85,7 +85,8 @@ def of_dropout(
     offset, variance = offset.double(), variance.double()
     hidden, digits = weights.shape[-1], math.log(SHARES / accuracy)
     factors = (torch.ones(hidden).to(offset) if factors is None else factors.double()) / (1 - drop)
-    largest = (torch.linalg.vector_norm(weights, math.inf, 0) * factors.abs()).max().item() if len(weights) else 0.0
+    sizes = torch.maximum(weights.amax(0), -weights.amin(0)) if len(weights) else factors.new_zeros(1)
+    largest = (sizes * factors.abs()).max().item()
     scale = _coins.scale_for(largest, drop, hidden, accuracy / SHARES)
     sums = _coins.sums_of_powers(weights, factors / scale.heaviest, scale.degree)
     heavy, count = offset.new_zeros(len(offset), 0), torch.zeros_like(offset, dtype=torch.long)
