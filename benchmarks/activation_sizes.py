@@ -41,6 +41,7 @@ MODULES = {
     "Matérn 2.2 (any nu)": st.Matern(2.2),
     "RBF": st.RBF(),
     "sine": st.Sine(30.0),
+    "cosine": st.Cosine(30.0),
     "sine-cosine": st.SinCos(),
     "triangle wave": st.TriangleWave(),
     "periodic ReLU": st.PeriodicReLU(),

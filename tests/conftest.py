@@ -12,8 +12,7 @@ import shutil
 import pytest
 import torch
 
-from stationary import _files
-from stationary import _native
+from stationary import _files, _native
 
 NEEDS = {
     "compiler": (

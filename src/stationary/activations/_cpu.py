@@ -13,8 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from stationary._extras import has_triton
 from stationary import _native
+from stationary._extras import has_triton
 from stationary.activations._recompute import bound_of, compute_dtype
 
 LOG2_E = math.log2(math.e)

@@ -12,8 +12,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from stationary._extras import has_triton
 from stationary import _native
+from stationary._extras import has_triton
 from stationary.activations._recompute import compute_dtype
 
 SINE, TRIANGLE, TWO_TRIANGLES = range(3)  # as in _native.c

@@ -34,7 +34,7 @@ class Scale(NamedTuple):
 def scale_for(largest: float, drop: float, coins: int, accuracy: float) -> Scale:
     """The lowest degree whose polynomials take all coins of at most this size; the highest where none does."""
     scales = (Scale(degree, heaviest_light(drop, coins, accuracy, degree)) for degree in DEGREES)
-    return next((scale for scale in scales if scale.heaviest >= largest or scale.degree == DEGREES[-1]))
+    return next(scale for scale in scales if scale.heaviest >= largest or scale.degree == DEGREES[-1])
 
 
 def sums_of_powers(weights: Tensor, factors: Tensor, degree: int) -> Tensor:
@@ -62,7 +62,7 @@ def sums_of_powers(weights: Tensor, factors: Tensor, degree: int) -> Tensor:
 @lru_cache(maxsize=256)
 @torch.inference_mode(False)
 def coefficients(t: Tensor, drop: float, scale: Scale) -> tuple[Tensor, Tensor]:
-    """Of log phi at the times t: the real part (nodes, degree / 2) in the even sums of powers, the imaginary in the odd."""
+    """The real part (nodes, degree / 2) of log phi at times t in the even sums, and the imaginary part in the odd."""
     (real, imaginary), (even, odd) = _log_factor(scale.heaviest * t, drop), _fit(t.device, scale.degree)
     return (real @ even).contiguous(), (imaginary @ odd).contiguous()
 

@@ -30,14 +30,17 @@ Parts = tuple[Tensor, Tensor]  # the real and the imaginary part
 
 class Nodes(NamedTuple):
     """Of the midpoint rule: times t, their distance, and (3, nodes) weights: of Im phi for the probability, of Re phi
-    for the entropy and for log 2 cosh."""
+    for the entropy and for log 2 cosh.
+    """
 
     t: Tensor
     step: float
     weights: Tensor
 
 
-Characteristic = Callable[[Tensor, Nodes], Iterator[Parts]]  # both parts of phi at the nodes, in blocks of (nodes, rows)
+Characteristic = Callable[
+    [Tensor, Nodes], Iterator[Parts]
+]  # both parts of phi at the nodes, in blocks of (nodes, rows)
 
 
 class LogisticExpectations(NamedTuple):
@@ -105,9 +108,7 @@ def of_dropout(
         waves = torch.complex(*_wave(nodes.t[:size, None] * a))
         advance = torch.complex(*_wave(size * nodes.step * a))  # from block to block: cheaper than new sines
         own = sums[:, rows]
-        for times, real_part, imaginary_part in zip(
-            *(each.split(size) for each in (nodes.t, even, odd)), strict=True
-        ):
+        for times, real_part, imaginary_part in zip(*(each.split(size) for each in (nodes.t, even, odd)), strict=True):
             log_modulus, angle = real_part @ own[1::2], imaginary_part @ own[::2]
             log_modulus -= 0.5 * variance[rows] * times[:, None].square()
             angle += offset[rows] * times[:, None]
