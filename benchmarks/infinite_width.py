@@ -200,7 +200,7 @@ def rates(
 
     That is matrix products, as PyTorch counts them, triangular solves and factorisations. Its share is the time that as
     many operations take in large products in float64, the dtype of the fit, over the whole time. One more run, which
-    waits after each part, says what kernel matrix, solves and covariance have of it, and the integrals of probabilities.
+    waits after each part, says what kernel matrix, solves, covariance and the integrals of probabilities have of it.
     """
     method = replace(GIVEN, n_inducing=m)
     data, (x, _) = features(n, classes, device, width=1024), features(10_000, classes, device, seed=2, width=1024)
