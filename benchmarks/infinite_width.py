@@ -17,7 +17,7 @@ import json
 import math
 import time
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -170,7 +170,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {  # the functions that do them
 
 def split(device: str, job: Callable[[], object], rate: float) -> dict[str, float]:
     """The share of a job's time that each part takes, and the part's own share of the rate of large products."""
-    seconds, operations = Counter[str](), Counter[str]()
+    seconds, operations = defaultdict[str, float](float), defaultdict[str, float](float)
     with FlopCounterMode(display=False, custom_mapping=SOLVES) as counter, ExitStack() as patches:
 
         def timed(part: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ def split(device: str, job: Callable[[], object], rate: float) -> dict[str, floa
         start = synchronized(device)
         job()
         whole = synchronized(device) - start
-    made = {}
+    made: dict[str, float] = {}
     for part, taken in seconds.items():
         made |= {f"{part}, of the time": taken / whole}
         made |= {f"{part}, share": operations[part] / rate / taken} if operations[part] else {}

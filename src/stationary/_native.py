@@ -68,7 +68,7 @@ def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Te
     return out
 
 
-def call(name: str, counts: tuple[int, int, int], *tensors: Tensor) -> bool:
+def in_c(name: str, counts: tuple[int, int, int], *tensors: Tensor) -> bool:
     """Run a C function that writes its results into the last of these tensors; False where it cannot, and has not.
 
     Args:

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, distributions
 
-from stationary import _native
+from stationary._native import in_c
 from stationary._pieces import PIECE
 from stationary.predictive._base import (
     CHUNK,
@@ -232,7 +232,7 @@ def _softmax_sums(z: Tensor, centre: Tensor, probs: Tensor) -> Tensor:
     overflow, and one logarithm does for all.
     """
     parts = centre.new_empty(3, centre.shape[1])
-    if z.dtype == torch.float64 and _native.call("softmax_sums", (z.shape[2], *z.shape[:2]), z, centre, probs, parts):
+    if z.dtype == torch.float64 and in_c("softmax_sums", (z.shape[2], *z.shape[:2]), z, centre, probs, parts):
         top, total, below = parts
         log_total = total.log()
         return torch.stack([top + log_total, log_total - below])

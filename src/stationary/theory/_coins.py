@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stationary import _native
+from stationary._native import in_c
 
 DEGREES = 6, 8, 12  # of the polynomials; each degree costs about as much as a tenth of a node with all factors
 POINTS = 2 * DEGREES[-1]  # at which they are fitted, and their error is measured
@@ -46,7 +46,7 @@ def sums_of_powers(weights: Tensor, factors: Tensor, degree: int) -> Tensor:
     sums = factors.new_zeros(degree, n)
     name = "power_sums" if weights.dtype == torch.float64 else "power_sums_single"
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32)).contiguous()
-    if _native.call(name, (n, coins, degree), weights, factors, sums):
+    if in_c(name, (n, coins, degree), weights, factors, sums):
         return sums
     size = max(1, ELEMENTS.get(weights.device.type, ELEMENTS["cpu"]) // coins)
     for rows, some in zip(weights.split(size), sums.split(size, 1), strict=True):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stationary import _native
+from stationary._native import in_c
 from stationary.theory import _coins
 
 SHARES = 8  # of the error: two for where the integral ends, two for where D does, one for the step, one for light units
@@ -124,7 +124,7 @@ def of_dropout(
         even, odd = _coins.coefficients(nodes.t, drop, scale)
         shape, made = (len(rows), len(nodes.t), scale.degree // 2), offset.new_zeros(3, len(rows))
         own = (sums[:, rows], even, odd, nodes.t, nodes.weights, offset[rows], variance[rows], made)
-        if not heavy.shape[-1] and _native.call("node_sums", shape, *own):
+        if not heavy.shape[-1] and in_c("node_sums", shape, *own):
             return made
         return _sums(characteristic, rows, nodes)
 
