@@ -30,7 +30,8 @@ class ExactDropout(Method):
     moments. The noise of a regression that depends on the input (``MeanAndNoise``) is its exact mean over all masks.
 
     Args:
-        approximate: whether to take the outputs as Gaussian for two classes too. It costs about as much.
+        approximate: whether to take the outputs as Gaussian for two classes too. On a CPU it costs about as much; on a
+            GPU there is no kernel for it, and it takes several times as long.
         last_layer: whether to use only the dropout before the last linear layer, with the other dropout layers off. By
             default a network with other active dropout layers is an error.
         restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
