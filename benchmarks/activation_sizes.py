@@ -26,7 +26,7 @@ from activations import forward, forward_backward
 from torch import Tensor, nn
 
 import stationary as st
-from stationary.activations import _native
+from stationary import _native
 from stationary.lab.report.figures import COLORS, panels
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
@@ -41,6 +41,7 @@ MODULES = {
     "Matérn 2.2 (any nu)": st.Matern(2.2),
     "RBF": st.RBF(),
     "sine": st.Sine(30.0),
+    "cosine": st.Cosine(30.0),
     "sine-cosine": st.SinCos(),
     "triangle wave": st.TriangleWave(),
     "periodic ReLU": st.PeriodicReLU(),

@@ -11,11 +11,13 @@ and no lower bound: scikit-learn's check of the rows, two matrix products and an
 NumPy.
 
 Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
-another process that multiplies matrices all the while, relative to one alone, with all threads.
+another process that multiplies matrices all the while, relative to one alone, with all threads; of a finite network and
+of the default. ``load`` is that of the machine before: more than 0 says that other work ran beside all of this.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -145,24 +147,31 @@ from stationary import StationaryClassifier
 print(time.perf_counter() - start)
 for _ in range(2):
     start = time.perf_counter()
-    StationaryClassifier(hidden_layer_sizes=(300,), max_iter=30, random_state=0).fit(x, y)
+    StationaryClassifier(ARGUMENTS).fit(x, y)
     print(time.perf_counter() - start)
 """
 NEIGHBOUR = "import torch; x = torch.randn(500, 500)\nwhile True: x @ x"
 
 
-def fits() -> list[float]:
+SETTINGS = {
+    "finite, 300 units": "hidden_layer_sizes=(300,), max_iter=30, random_state=0",
+    "infinite width": "random_state=0",
+}
+
+
+def fits(arguments: str) -> list[float]:
     """Seconds of the import, the first and the second fit in a process of its own."""
-    ran = subprocess.run([sys.executable, "-c", FITS], capture_output=True, text=True, check=True)
+    script = FITS.replace("ARGUMENTS", arguments)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return [float(line) for line in ran.stdout.split()]
 
 
-def processes() -> dict[str, float]:
-    imported, first, second = fits()
+def processes(arguments: str) -> dict[str, float]:
+    imported, first, second = fits(arguments)
     neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
     try:
         time.sleep(5)
-        _, _, busy = fits()
+        _, _, busy = fits(arguments)
     finally:
         neighbour.kill()
     return {"import_s": imported, "first_s": first, "second_s": second, "beside_a_busy_process": busy / second}
@@ -184,7 +193,8 @@ def show(content: dict[str, Any]) -> None:
             row["bare_s"] / rows["MLP"]["predict_s"] for row, rows in zip(own, content["tables"].values(), strict=True)
         ]
         print(f"median ratio, bare layer of {units} units, predict: {median(each):.2f}")
-    print(content["processes"])
+    for name, seconds in content["processes"].items():
+        print(name, {key: round(value, 2) for key, value in seconds.items()})
 
 
 def main() -> None:
@@ -194,7 +204,8 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     content: dict[str, Any] = {"command": "benchmarks/estimators.py", "environment": environment("cpu")}
-    content["processes"] = processes()
+    content |= {"rounds": arguments.rounds, "load": os.getloadavg()[0]}
+    content["processes"] = {name: processes(setting) for name, setting in SETTINGS.items()}
     content["tables"] = {name: measure(load, True, arguments.rounds) for name, load in CLASSES.items()}
     content["tables"] |= {name: measure(load, False, arguments.rounds) for name, load in VALUES.items()}
     show(content)

@@ -21,12 +21,16 @@ import json
 import math
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +38,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import stationary as st
+from stationary.inference.infinite_width import _basis, _classes, _values, posterior
 from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 
@@ -186,22 +191,59 @@ SOLVES: dict[Any, Callable[..., float]] = {
 }
 
 
+PARTS: dict[str, list[tuple[Any, str]]] = {  # the functions that do them
+    "kernel matrix": [(_basis, "gram")],
+    "solves": [
+        *((torch.linalg, name) for name in ("solve_triangular", "cholesky", "cholesky_ex")),
+        *((torch, name) for name in ("cholesky_solve", "cholesky_inverse")),
+    ],
+    "covariance": [(_basis, "_squared_lengths"), (_classes, "outer"), (_values, "outer")],
+    "probabilities": [(posterior, "of_classes")],
+}
+
+
+def split(device: str, job: Callable[[], object], rate: float) -> dict[str, float]:
+    """The share of a job's time that each part takes, and the part's own share of the rate of large products."""
+    seconds, operations = defaultdict[str, float](float), defaultdict[str, float](float)
+    with FlopCounterMode(display=False, custom_mapping=SOLVES) as counter, ExitStack() as patches:
+
+        def timed(part: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            start, before = synchronized(device), counter.get_total_flops()
+            result = function(*args, **kwargs)
+            seconds[part] += synchronized(device) - start
+            operations[part] += counter.get_total_flops() - before
+            return result
+
+        for part, functions in PARTS.items():
+            for owner, name in functions:
+                patches.enter_context(patch.object(owner, name, partial(timed, part, getattr(owner, name))))
+        start = synchronized(device)
+        job()
+        whole = synchronized(device) - start
+    made: dict[str, float] = {}
+    for part, taken in seconds.items():
+        made |= {f"{part}, of the time": taken / whole}
+        made |= {f"{part}, share": operations[part] / rate / taken} if operations[part] else {}
+    return made
+
+
 def rates(
     device: str, n: int = 25_000, m: int = 2000, classes: int = 5, rounds: int = 3
 ) -> dict[str, dict[str, float]]:
     """Seconds of a fit at given numbers and of 10,000 predictions after a first one, and the linear algebra in them.
 
     That is matrix products, as PyTorch counts them, triangular solves and factorisations. Its share is the time that as
-    many operations take in large products in float64, the dtype of the fit, over the whole time.
+    many operations take in large products in float64, the dtype of the fit, over the whole time. One more run, which
+    waits after each part, says what kernel matrix, solves, covariance and the integrals of probabilities have of it.
     """
     method = replace(GIVEN, n_inducing=m)
     data, (x, _) = features(n, classes, device, width=1024), features(10_000, classes, device, seed=2, width=1024)
     network = nn.Linear(1024, classes).to(device)
     rate = product_rate(device, torch.float64)
-    posterior = method.posterior(network, data)
+    fitted = method.posterior(network, data)
     jobs: dict[str, Callable[[], object]] = {
         "fit": lambda: method.posterior(network, data),
-        "10,000 predictions": lambda: st.predict(posterior, x),
+        "10,000 predictions": lambda: st.predict(fitted, x),
     }
     made = {"large products": {"TFLOP/s": rate / 1e12}}
     for name, job in jobs.items():
@@ -215,6 +257,7 @@ def rates(
             times.append(synchronized(device) - start)
         seconds = median(times)
         made[name] = {"seconds": seconds, "share": counter.get_total_flops() / rate / seconds}
+        made[name] |= split(device, job, rate)
     return made
 
 

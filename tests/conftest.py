@@ -12,8 +12,7 @@ import shutil
 import pytest
 import torch
 
-from stationary import _files
-from stationary.activations import _native
+from stationary import _files, _native
 
 NEEDS = {
     "compiler": (
@@ -50,6 +49,15 @@ def pytest_runtest_setup(item):
 @pytest.fixture(autouse=True, scope="session")
 def _compiled_before_a_test_has_a_cache_of_its_own():
     _native.compiled()
+
+
+@pytest.fixture(params=["C", "PyTorch"])
+def engine(request, monkeypatch):
+    """Both ways in which a CPU computes what the functions in C do."""
+    if request.param == "PyTorch":
+        monkeypatch.setattr(_native, "compiled", lambda: None)
+    elif _native.compiled() is None:
+        pytest.skip("no gcc, or a processor without AVX2")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import stationary as st
-from stationary.activations import _native
+from stationary import _native
 from stationary.activations.functional import matern_twin, periodic_twin
 
 EPS = torch.finfo(torch.float32).eps

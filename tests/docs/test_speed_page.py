@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -60,7 +61,38 @@ def lockstep():
     return [f"| {name} | {' | '.join(number(tables[key][part]) for part in parts)} |" for key, name in names.items()]
 
 
-@pytest.mark.parametrize(("page", "rows"), [("speed.md", large), ("howto/dropout.md", dropout), ("speed.md", lockstep)])
+def estimators():
+    """Median ratios of the times over the tables, and on how many the NLPD is at most that of MLP."""
+    tables = stored("estimators.json")["tables"].values()
+    ratio = lambda name, key, of=None: median(rows[name][key] / rows["MLP"][of or key] for rows in tables)
+    rows = []
+    for name in ("finite, 100 units", "finite, 300 units", "infinite width"):
+        better = sum(rows[name]["nlpd"] <= rows["MLP"]["nlpd"] for rows in tables)
+        bare = f"{ratio(name, 'bare_s', 'predict_s'):.1f}" if name.startswith("finite") else "–"
+        times = f"{ratio(name, 'fit_s'):.1f} | {ratio(name, 'predict_s'):.1f} | {bare}"
+        rows.append(f"| {name} | {times} | {better} of {len(tables)} |")
+    return rows
+
+
+def kernels():
+    rows = []
+    for name, row in stored("kernels-cpu.json")["rows"].items():
+        shown = name.replace("matern", "Matérn").replace("gaussian", "Gaussian")
+        errors = f"{row['exact_error']:.0e} | {row['monte_carlo_error']:.0e}"
+        rows.append(f"| {shown} | {row['matrix']:.2f} | {row['gradient']:.2f} | {errors} |")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("page", "rows"),
+    [
+        ("speed.md", large),
+        ("howto/dropout.md", dropout),
+        ("speed.md", lockstep),
+        ("speed.md", kernels),
+        ("speed.md", estimators),
+    ],
+)
 def test_tables_are_those_of_the_stored_runs(page, rows):
     text = (ROOT / "docs" / page).read_text()
     for row in rows():
@@ -68,10 +100,13 @@ def test_tables_are_those_of_the_stored_runs(page, rows):
 
 
 def test_sentences_about_sizes_are_those_of_the_stored_runs():
-    """The largest ratios to GELU: from 1 to 10^6 elements on the GPU; at 1 and from 100 to 10^6 on a CPU core."""
+    """The largest ratios to GELU: from 1 to 10^6 elements on the GPU; at 1 and from 100 to 10^6 on a CPU core.
 
-    def worst(run, task, sizes):
-        points = stored(run)["curves"][0]["points"]
+    And those of two threads, and without C.
+    """
+
+    def worst(run, task, sizes, curve=0):
+        points = stored(run)["curves"][curve]["points"]
         ours = [r for p in points if p["task"] == task and p["size"] in sizes for n, r in p["ratios"].items()]
         return f"{max(ours):.1f}"
 
@@ -82,3 +117,32 @@ def test_sentences_about_sizes_are_those_of_the_stored_runs():
     more = [worst("activation_sizes-cpu.json", task, small[99:]) for task in ("forward", "forward+backward")]
     assert f"{one[0]} and {one[1]} times at a single element" in text
     assert f"at most {more[0]} and {more[1]} times from 100 to 10⁶" in text
+    tasks = ("forward", "forward+backward")
+    without = [worst("activation_sizes-cpu.json", task, [size], 2) for task in tasks for size in (1, 10**6)]
+    assert f"up to {without[0]} times as long as GELU forward at one element and {without[1]} times at 10⁶" in text
+    assert f"{without[2]} and\n{without[3]} times with the backward pass" in text
+    threads = worst("activation_sizes-cpu.json", tasks[1], small[99:], 1)
+    assert f"With two threads the largest ratio of C is {threads}, forward and backward" in text
+
+
+def test_sentences_about_the_start_and_the_floor_are_those_of_the_stored_runs():
+    text = (ROOT / "docs" / "speed.md").read_text()
+    start = [stored("startup.json")["rows"][name]["cpu_s"] for name in ("--help", "list")]
+    assert f"takes {start[0]:.2f} s of processor time and `stationary list` {start[1]:.2f} s" in text
+    covtype = stored("lockstep-h200.json")["tables"]["covtype"]
+    assert f"a floor of {covtype['products_s'] + covtype['bytes_s']:.1f} s for Covtype" in text
+    memory = {row["peak_memory"] for name, row in large_rows().items() if name in NAMES and "naive" not in name}
+    assert {f"{ratio:.2f}" for ratio in memory} == {"1.00"}
+
+
+def large_rows():
+    return stored("activations-h200.json")["tables"][0]["rows"]
+
+
+def test_numbers_of_infinite_width_are_those_of_the_stored_runs():
+    cpu, gpu = (stored(f"infinite_width-{device}.json")["rate"]["rows"] for device in ("cpu", "h200"))
+    share = lambda rows: [f"{100 * rows[name]['share']:.0f} %" for name in ("fit", "10,000 predictions")]
+    text = " ".join((ROOT / "docs" / "speed.md").read_text().split())
+    assert f"run at {' and '.join(share(cpu))} of the rate" in text
+    assert f"{gpu['fit']['seconds']:.2f} s and {1000 * gpu['10,000 predictions']['seconds']:.0f} ms" in text
+    assert f"at {' and '.join(share(gpu))}:" in text

@@ -89,18 +89,24 @@ def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
 
 
 @pytest.mark.parametrize(("units", "threads"), [(20, 1), (40_000, 3)], ids=["small", "large"])
-def test_small_networks_train_with_one_thread(monkeypatch, units, threads):
+def test_small_networks_train_and_predict_with_one_thread(monkeypatch, units, threads):
     """Also where several fits at once begin and end in any order; afterwards the number is what it was."""
     seen = []
     X, y = make_blobs(100, 3, centers=2, random_state=1)
-    fit = _network.fit
-    monkeypatch.setattr(_network, "fit", lambda *a, **k: (seen.append(torch.get_num_threads()), fit(*a, **k))[1])
+    for owner, name in ((_network, "fit"), (st.MLP, "forward")):
+        own = getattr(owner, name)
+        noted = lambda *a, own=own, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1]
+        monkeypatch.setattr(owner, name, noted)
     monkeypatch.setattr(_network, "ENOUGH", 10**6)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        StationaryClassifier((units,), batch_size=10, max_iter=1, random_state=0).fit(X, y)
-        assert seen == [threads] and torch.get_num_threads() == 3
+        for estimator in BOTH:
+            model = estimator((units,), batch_size=10, max_iter=1, random_state=0).fit(X, y)
+            assert set(seen) == {threads} and torch.get_num_threads() == 3
+            fitted = len(seen)
+            model.predict(X[:10])
+            assert set(seen) == {threads} and len(seen) > fitted and torch.get_num_threads() == 3
         first, second = _network._OneThread(), _network._OneThread()
         first.__enter__()
         second.__enter__()
@@ -394,6 +400,18 @@ def test_the_joint_of_a_regressor_is_in_the_units_of_its_table(settings):
     step[0, 0] = 1e-3
     ends = (model.joint((new + sign * step).detach()).covariance[1, 0, 1] for sign in (1, -1))
     assert float(slope[0, 0]) == pytest.approx(float(next(ends) - next(ends)) / 2e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", [SMALL, LIMIT, {**SMALL, "method": st.Ensemble(2)}], ids=["exact", "limit", "two"])
+@pytest.mark.parametrize("noise", ["constant", "input"])
+def test_the_mean_alone_is_that_of_the_whole_prediction(settings, noise):
+    """Up to the rounding of the products of infinite width, 2e-10 of a standard deviation at most."""
+    X, y = table(StationaryRegressor)
+    y = np.stack([y, X[:, 0] - 7], 1)
+    model = StationaryRegressor(**settings, noise=noise).fit(X, y)
+    far = np.concatenate([X, 100 * X])
+    error = np.abs(model.predict(far) - model.predictive(far).mean.numpy())
+    assert (error <= 1e-9 * y.std(0)).all()
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])

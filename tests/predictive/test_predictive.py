@@ -110,6 +110,20 @@ def test_categorical_from_moments(c):
     torch.testing.assert_close(pred.output_variance, covariance.diagonal(dim1=1, dim2=2))
 
 
+@pytest.mark.parametrize(("c", "scale"), [(3, 1.0), (10, 30.0), (200, 300.0)])
+def test_more_classes_are_means_over_the_nodes(engine, c, scale):
+    """Also where there is a single class left, and beyond a tile of rows and a piece of nodes."""
+    mean, root = scale * torch.randn(70, c, dtype=torch.float64), torch.randn(70, c, c, dtype=torch.float64)
+    covariance = root @ root.mT / c + torch.eye(c, dtype=torch.float64)
+    z = torch.einsum("sd,ncd->snc", normal_nodes(NODES, c), torch.linalg.cholesky(covariance)) + mean
+    pred = st.Categorical.from_moments(mean, covariance)
+    # a few roundings of logits of the size of the scale
+    close = {"rtol": 0, "atol": 50 * torch.finfo(torch.float64).eps * (1 + scale)}
+    torch.testing.assert_close(pred.probs, z.softmax(-1).mean(0), **close)
+    torch.testing.assert_close(pred.expected_entropy(), torch.special.entr(z.softmax(-1)).sum(-1).mean(0), **close)
+    torch.testing.assert_close(pred.expected_log_probs, mean - z.logsumexp(-1).mean(0)[:, None], **close)
+
+
 def test_from_moments_without_variance_is_the_softmax():
     mean = torch.randn(6, 4)
     pred = st.Categorical.from_moments(mean, torch.zeros(6, 4, 4))

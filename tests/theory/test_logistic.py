@@ -16,7 +16,7 @@ def values(d):
 
 @pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 5.0, 40.0])
-def test_dropout_against_every_mask(drop, scale):
+def test_dropout_against_every_mask(engine, drop, scale):
     hidden, n = 11, 6
     offset = scale * torch.randn(n, dtype=torch.float64)
     weights = scale * torch.randn(n, hidden, dtype=torch.float64)
@@ -31,7 +31,7 @@ def test_dropout_against_every_mask(drop, scale):
 @pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("variance", [0.0, 2.0])
 @pytest.mark.parametrize("hidden", [1, 12, 50, pytest.param(400, marks=pytest.mark.slow)])
-def test_a_lower_accuracy_is_kept(drop, variance, hidden):
+def test_a_lower_accuracy_is_kept(engine, drop, variance, hidden):
     """Against the accuracy of 1e-12, which the sum over all masks confirms above.
 
     Rows have units that are all light, all heavy, and light with a few heavy ones; no units at all; and means that are
@@ -52,16 +52,45 @@ def test_a_lower_accuracy_is_kept(drop, variance, hidden):
 
 
 @pytest.mark.parametrize("drop", [0.05, 0.2, 0.5, 0.9])
-def test_polynomials_of_light_units_against_their_product(drop):
+@pytest.mark.parametrize(("degree", "least"), [(6, 0.1), (8, 0.2), (12, 0.4)])  # less would be correct too, and slow
+def test_polynomials_of_light_units_against_their_product(engine, drop, degree, least):
     a = torch.rand(5, 60, dtype=torch.float64) * 2 - 1
-    heaviest = _coins.heaviest_light(drop, 60, 1e-6)
+    heaviest = _coins.heaviest_light(drop, 60, 1e-6, degree)
     t = torch.linspace(0.01, 4.4, 50, dtype=torch.float64)
-    sums = _coins.sums_of_powers(heaviest * a, heaviest)
-    got = torch.exp(torch.complex(*_coins.log_characteristic(sums, t, drop, heaviest)))
+    sums = _coins.sums_of_powers(a, torch.ones(60, dtype=torch.float64), degree)
+    even, odd = _coins.coefficients(t, drop, _coins.Scale(degree, heaviest))
+    got = torch.exp(torch.complex(even @ sums[1::2], odd @ sums[::2]))
     product = (drop + (1 - drop) * torch.exp(1j * t[:, None, None] * heaviest * a)).prod(-1)
     error = torch.exp(-torch.pi * t)[:, None] * (got - product).abs()
     assert error.max() < 1e-6
-    assert heaviest > 0.4  # less would be correct too, and slow
+    assert heaviest > least
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("coins", [1, 50, 600])
+def test_sums_of_powers_are_those_of_light_coins(engine, dtype, coins):
+    weights, factors = torch.randn(70, coins).to(dtype), 0.4 * torch.randn(coins, dtype=torch.float64)
+    x = weights.double() * factors
+    light = x * (x.abs() <= 1)
+    assert coins < 50 or not light.equal(x)
+    expected = torch.stack([(light**j).sum(-1) for j in range(1, 9)])
+    eps = torch.finfo(torch.float64).eps * (8 + coins) * light.abs().sum(-1)  # a rounding for each factor and summand
+    assert ((_coins.sums_of_powers(weights, factors, 8) - expected).abs() <= eps).all()
+
+
+def test_the_lowest_degree_that_takes_all_coins_is_chosen():
+    most = [_coins.heaviest_light(0.2, 60, 1e-7, degree) for degree in _coins.DEGREES]
+    assert most == sorted(most)
+    for degree, heaviest in zip(_coins.DEGREES, most, strict=True):
+        assert _coins.scale_for(heaviest, 0.2, 60, 1e-7) == (degree, heaviest)
+    assert _coins.scale_for(2 * most[-1], 0.2, 60, 1e-7) == (12, most[-1])
+
+
+def test_columns_may_have_factors():
+    weights, factors, zero = torch.randn(20, 9), torch.randn(9), torch.zeros(20)
+    product = logistic.of_dropout(zero, weights.double() * factors, 0.2, zero)
+    for a, b in zip(logistic.of_dropout(zero, weights, 0.2, zero, factors=factors), product, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
 def test_dropout_with_a_gaussian_part_against_quadrature():

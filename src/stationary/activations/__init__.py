@@ -1,7 +1,7 @@
 """Activation functions: ``functional`` states them, ``modules`` are layers, ``tabulated`` finds them for a kernel.
 
-``duals`` knows the kernels of their networks. ``_recompute``, ``_cpu``, ``_periodic``, ``_native`` and ``_triton`` are
-the same functions, faster.
+``duals`` knows the kernels of their networks. ``_recompute``, ``_cpu``, ``_periodic`` and ``_triton`` are the same
+functions, faster.
 """
 
 from stationary.activations.duals import dual_of as dual_of

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stationary._extras import has_triton
-from stationary.activations import _native
+from stationary._native import launch
 from stationary.activations._recompute import bound_of, compute_dtype
 
 LOG2_E = math.log2(math.e)
@@ -147,7 +147,7 @@ class MaternTwin:
         return _triton.launch(self, x, *grad)
 
     def _native(self, x: Tensor, *grad: Tensor) -> Tensor | None:
-        return _native.launch("matern", self.power, self.native_arguments, x, *grad)
+        return launch("matern", self.power, self.native_arguments, x, *grad)
 
 
 def _bounded(y: Tensor, x: Tensor) -> Tensor:

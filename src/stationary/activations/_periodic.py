@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stationary._extras import has_triton
-from stationary.activations import _native
+from stationary._native import launch
 from stationary.activations._recompute import compute_dtype
 
 SINE, TRIANGLE, TWO_TRIANGLES = range(3)  # as in _native.c
@@ -84,7 +84,7 @@ class PeriodicTwin:
         return self._native(x, *grad)
 
     def _native(self, x: Tensor, *grad: Tensor) -> Tensor | None:
-        return _native.launch("periodic", self.kind, self.native_arguments, x, *grad)
+        return launch("periodic", self.kind, self.native_arguments, x, *grad)
 
     def _turn(self, x: Tensor, shift: float) -> Tensor:
         """The phase in turns less its nearest whole number, in float64."""

@@ -1,8 +1,8 @@
 """The activation functions, each by its formula.
 
 ``_recompute`` runs the formula: in eager mode it keeps only the input for the backward pass; the compiler,
-``torch.func`` and forward-mode differentiation see the formula itself. ``_cpu``, ``_periodic``, ``_native`` and
-``_triton`` are the same functions again, faster.
+``torch.func`` and forward-mode differentiation see the formula itself. ``_cpu``, ``_periodic`` and ``_triton``
+are the same functions again, faster.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,8 +37,8 @@ with extra("sklearn"):
 
 Array: TypeAlias = NDArray[Any]
 
-ROWS = 2**14  # rows that are predicted at a time
-ENOUGH = 2**24  # multiplications in a step of training from which on several threads are faster than one
+ROWS = 2**11  # rows that are predicted at a time: what they need of memory is used again, and much more would be new
+ENOUGH = 2**24  # multiplications in a pass of a batch from which on several threads are faster than one
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -117,8 +117,7 @@ class Network(BaseEstimator):
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
-        small = trains and self._step_size(len(rows)) < ENOUGH
-        with _OneThread() if small else nullcontext():
+        with self._threads(min(len(rows), training.batch_size or len(rows))) if trains else nullcontext():
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -133,14 +132,20 @@ class Network(BaseEstimator):
         for model in self.posterior_.networks:
             headed = any(map(is_head, model.modules()))
             if self.restore_prior or (self.restore_prior is None and headed and decays(only_head(model).activation)):
-                calibrate_prior(model, *data, batch_size=ROWS)
+                with self._predicting(len(rows)):
+                    calibrate_prior(model, *data, batch_size=ROWS)
         return watched
 
-    def _step_size(self, n: int) -> int:
-        """The number of multiplications in a pass of one batch through the hidden layers."""
+    def _threads(self, n: int) -> AbstractContextManager[None]:
+        """Inside, PyTorch computes with one thread where a pass of n rows through the hidden layers is small."""
         sizes = (self.n_features_in_, *map(int, self._layers()))
-        batch = n if self.batch_size is None else min(n, int(self.batch_size))
-        return batch * sum(a * b for a, b in pairwise(sizes))
+        multiplications = n * sum(a * b for a, b in pairwise(sizes))
+        return _OneThread() if multiplications < ENOUGH else nullcontext()
+
+    def _predicting(self, n: int) -> AbstractContextManager[None]:
+        """The threads for a prediction; infinite width has much more to do than its network's passes."""
+        limit = isinstance(self.method, InfiniteWidth) or not self._layers()
+        return nullcontext() if limit else self._threads(min(n, ROWS))
 
     def _method(self, random: np.random.RandomState) -> Method:
         if self.method is not None or self._layers():
@@ -217,7 +222,8 @@ class Network(BaseEstimator):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _inputs(self, X: Array) -> Tensor:
-        scaled = (X - self.scaler_.mean_) / self.scaler_.scale_  # ``transform`` would check all rows once more
+        scaled = X - self.scaler_.mean_  # ``transform`` would check all rows once more
+        scaled /= self.scaler_.scale_
         return torch.as_tensor(scaled, device=self.device)
 
 

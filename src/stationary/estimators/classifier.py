@@ -139,7 +139,8 @@ class StationaryClassifier(ClassifierMixin, Deciding):
         rows = self._fit(X, labels, weight, n_outputs=len(self.classes_), loss="cross_entropy")
         trained = bool(self.loss_curve_)
         some = rows if trained and self.early_stopping and not np.ptp(weight) else rows[:1]
-        pred = predict(self.posterior_, self._inputs(X[some]), batch_size=ROWS)  # if the method cannot, it says so now
+        with self._predicting(len(some)):  # if the method cannot, it says so now
+            pred = predict(self.posterior_, self._inputs(X[some]), batch_size=ROWS)
         if len(some) > 1:
             warn_if_far_too_unsure(
                 pred,
@@ -152,7 +153,8 @@ class StationaryClassifier(ClassifierMixin, Deciding):
     def predictive(self, X: Any) -> Categorical:
         """The whole prediction for X (n, d): probabilities, whose columns are classes_, and measures of uncertainty."""
         x = self.inputs(X)
-        return predict(self.posterior_, x, family=Categorical, batch_size=ROWS).to("cpu")
+        with self._predicting(len(x)):
+            return predict(self.posterior_, x, family=Categorical, batch_size=ROWS).to("cpu")
 
     def predict_proba(self, X: Any) -> Array:
         """(n, c) probabilities of the classes, in the order of classes_."""

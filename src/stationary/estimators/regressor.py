@@ -163,7 +163,8 @@ class StationaryRegressor(RegressorMixin, Deciding):
         self._trained_on(X)
         loss = "beta_nll" if self._learns_noise() else "mse"
         rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss=loss)
-        pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
+        with self._predicting(len(rows)):
+            pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
         noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
         known = noise.any() and not self._learns_noise()  # by the method, from the rows that it was fitted to
         self._too_sure = self._why_too_sure(held_out=known or len(rows) < len(X))
@@ -184,7 +185,18 @@ class StationaryRegressor(RegressorMixin, Deciding):
     def predictive(self, X: Any) -> Gaussian:
         """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
         x = self.inputs(X)
-        return predict(self._in_units(), x, family=Gaussian, batch_size=ROWS).to("cpu")
+        with self._predicting(len(x)):
+            return predict(self._in_units(), x, family=Gaussian, batch_size=ROWS).to("cpu")
+
+    def _mean(self, X: Any) -> Tensor:
+        """(n, m) the mean of ``predictive``, without the variances where the posterior can do without."""
+        x = self.inputs(X)
+        if not hasattr(self.posterior_, "output_mean"):
+            return self.predictive(X).mean
+        with self._predicting(len(x)):
+            means = [self.posterior_.output_mean(part) for part in x.split(ROWS)]
+        shift, scale = (torch.as_tensor(part) for part in (self.target_scaler_.mean_, self.target_scaler_.scale_))
+        return shift + scale * torch.cat(means).cpu()
 
     def joint(self, X: Any, *, group_size: int | None = None) -> Joint:
         """The joint distribution of the targets at the rows of X, in the units of y.
@@ -239,16 +251,17 @@ class StationaryRegressor(RegressorMixin, Deciding):
         It warns where that may be far too small: without early_stopping, which leaves no rows to measure the noise of a
         finite network by, and with ``Point``, ``Ensemble`` and ``SWAG``, which do not know a gap between rows.
         """
-        pred = self.predictive(X)
-        if return_std and self._too_sure:
+        if not return_std:
+            return self._like_y(self._mean(X))
+        if self._too_sure:
             warnings.warn(
                 f"the standard deviation may be far too small: {self._too_sure}; leave method and hidden_layer_sizes "
                 "out for infinite width, which knows its noise and gaps",
                 UserWarning,
                 stacklevel=2,
             )
-        mean = self._like_y(pred.mean)
-        return (mean, self._like_y(pred.std())) if return_std else mean
+        pred = self.predictive(X)
+        return self._like_y(pred.mean), self._like_y(pred.std())
 
     def uncertainty(self, X: Any) -> Array:
         """The epistemic standard deviation, in the shape of y: the uncertainty of the mean, without the noise."""

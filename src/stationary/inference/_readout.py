@@ -52,8 +52,8 @@ class Readout:
 
         E = W phi + b; Cov = p / (1 - p) W diag(phi^2) W^T + v I.
         """
-        scaled, c = self.features.square() * (self.drop / (1 - self.drop)), len(self.weight)
-        covariance = (scaled @ (self.weight[:, None] * self.weight).flatten(0, 1).mT).view(-1, c, c)
+        c, pairs = len(self.weight), (self.weight[:, None] * self.weight).flatten(0, 1) * (self.drop / (1 - self.drop))
+        covariance = (pairs @ self.features.square().mT).view(c, c, -1).permute(2, 0, 1)  # faster than its transpose
         if self.members.prior is not None:
             covariance = covariance + torch.diag_embed(self.members.prior[0])
         return self.members.outputs[0], covariance

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from stationary.inference._readout import Readout, check_dropout, find_readout
 from stationary.inference._replay import of_network
-from stationary.inference.base import Method, Networks, only_network
+from stationary.inference.base import Method, Networks, only_network, run
 from stationary.nn.inputs import prepared
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Joint, Members, P, normal_nodes
@@ -30,7 +30,8 @@ class ExactDropout(Method):
     moments. The noise of a regression that depends on the input (``MeanAndNoise``) is its exact mean over all masks.
 
     Args:
-        approximate: whether to take the outputs as Gaussian for two classes too. It costs about as much.
+        approximate: whether to take the outputs as Gaussian for two classes too. On a CPU it costs about as much; on a
+            GPU there is no kernel for it, and it takes several times as long.
         last_layer: whether to use only the dropout before the last linear layer, with the other dropout layers off. By
             default a network with other active dropout layers is an error.
         restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
@@ -103,6 +104,11 @@ class ExactDropoutPosterior:
         with evaluating(self.networks[0]):
             return self._readout(x).moments()
 
+    def output_mean(self, x: Inputs) -> Tensor:
+        """The exact mean (n, c) alone, a plain pass: the last layer is linear, and a mask is 1 on average."""
+        with evaluating(self.networks[0]):
+            return run(self.networks[0], x, restore_prior=False).outputs[0]
+
     def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
         """The joint distribution of the outputs at all rows of x over masks that they share; differentiable in x.
 
@@ -159,11 +165,11 @@ def _fused(readout: Readout, tolerance: float) -> Categorical:
 
 def _two_classes(readout: Readout, tolerance: float) -> Categorical:
     mean = readout.members.outputs[0]
-    weights = readout.features * (readout.weight[1] - readout.weight[0])
     offset = (readout.bias[1] - readout.bias[0]).expand(len(mean))
     prior = readout.members.prior
     variance = torch.zeros_like(offset) if prior is None else prior[0].sum(-1)
-    expected = logistic.of_dropout(offset, weights, readout.drop, variance, tolerance)
+    difference = readout.weight[1] - readout.weight[0]
+    expected = logistic.of_dropout(offset, readout.features, readout.drop, variance, tolerance, factors=difference)
     return Categorical.from_logistic(expected, mean, readout.variance(), prior_restored=prior is not None)
 
 

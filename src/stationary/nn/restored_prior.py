@@ -63,7 +63,7 @@ class RestoredPrior(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         assert self.variance is not None and self.reference is not None, "calibrate_prior comes first"
-        share = (1 - features.square().sum(-1) / self.reference).clamp(min=0)
+        share = (1 - torch.linalg.vector_norm(features, dim=-1).square() / self.reference).clamp(min=0)
         return share.square()[..., None] * self.variance
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, distributions
 
+from stationary._native import in_c
 from stationary._pieces import PIECE
 from stationary.predictive._base import (
     CHUNK,
@@ -185,20 +186,16 @@ class Categorical(Predictive):
             expected = logistic.of_gaussian(mean[:, 1] - mean[:, 0], difference.clamp(min=0))
             return cls.from_logistic(expected, mean, variance, prior_restored=prior_restored)
         n, c = mean.shape
-        rows, sums = square_root(covariance).permute(2, 1, 0).reshape(c, c * n), Sums()
+        rows, centre = square_root(covariance).permute(2, 1, 0).reshape(c, c * n), mean.mT.contiguous()
+        probs, sums = torch.zeros_like(centre), mean.new_zeros(2, n)  # of log normalizers, and of entropies
         at_a_time = max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())
         for some in normal_nodes(NODES, c).to(mean).split(at_a_time):
-            z = (some @ rows).view(-1, c, n) + mean.mT  # (s, c, n): operations over classes run along whole vectors
-            top = z.amax(1, keepdim=True)
-            below = z.sub_(top)
-            p = below.exp()
-            total = p.sum(1, keepdim=True)
-            p /= total
-            log_total = total.log_()
-            sums.add(p, top + log_total, log_total[:, 0] - below.mul_(p).sum(1))
-        probs, log_normalizer, entropy = sums.mean()
-        log_probs = mean - log_normalizer.mT  # the nodes are mirrored, so that the mean of z is the mean
-        return cls(probs.mT.contiguous(), log_probs, entropy, mean, variance, prior_restored=prior_restored)
+            z = (some @ rows).view(-1, c, n)  # (s, c, n): operations over classes run along whole vectors
+            sums += _softmax_sums(z, centre, probs)
+        log_normalizer, entropy = sums / NODES
+        log_probs = mean - log_normalizer[:, None]  # the nodes are mirrored, so that the mean of z is the mean
+        probs = (probs / NODES).mT.contiguous()
+        return cls(probs, log_probs, entropy, mean, variance, prior_restored=prior_restored)
 
     @classmethod
     def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
@@ -226,6 +223,28 @@ class Categorical(Predictive):
         probs, log_probs, entropy = (a.to(output_mean.dtype) for a in (probs, log_probs, expected.entropy))
         probs = _above_zero(probs, log_probs)
         return cls(probs, log_probs, entropy, output_mean, output_variance, prior_restored=prior_restored)
+
+
+def _softmax_sums(z: Tensor, centre: Tensor, probs: Tensor) -> Tensor:
+    """Over members z + centre (s, c, n): (2, n) the sums of log normalizer and entropy; that of the softmax in probs.
+
+    It overwrites z. A sum of exponentials less the largest logit is at most c, so the product of 64 is far from
+    overflow, and one logarithm does for all.
+    """
+    parts = centre.new_empty(3, centre.shape[1])
+    if z.dtype == torch.float64 and in_c("softmax_sums", (z.shape[2], *z.shape[:2]), z, centre, probs, parts):
+        top, total, below = parts
+        log_total = total.log()
+        return torch.stack([top + log_total, log_total - below])
+    z += centre
+    top = z.amax(1, keepdim=True)
+    below = z.sub_(top)
+    p = below.exp()
+    total = p.sum(1, keepdim=True)
+    p /= total
+    probs += p.sum(0)
+    log_total = total.log_()
+    return torch.stack([(top + log_total).sum((0, 1)), (log_total[:, 0] - below.mul_(p).sum(1)).sum(0)])
 
 
 def _above_zero(probs: Tensor, log_probs: Tensor) -> Tensor:

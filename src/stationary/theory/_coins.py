@@ -11,33 +11,64 @@ through the sums of their powers. Heavy coins are multiplied one by one.
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-DEGREE = 12  # of the polynomials; each degree costs about as much as a tenth of a node with all factors
-POINTS = 2 * DEGREE  # at which they are fitted, and their error is measured
+from stationary._native import in_c
+
+DEGREES = 6, 8, 12  # of the polynomials; each degree costs about as much as a tenth of a node with all factors
+POINTS = 2 * DEGREES[-1]  # at which they are fitted, and their error is measured
 HEAVIEST = 8.0  # no coin above it is light at any accuracy that is worth the name
+ELEMENTS = {"cpu": 2**15, "cuda": 2**24}  # at work: a core's cache, enough to fill a GPU
 
 
-def sums_of_powers(a: Tensor, heaviest: float) -> Tensor:
-    """(DEGREE, n), the sums over coins of (a / A)^j for j from 1, where a is (n, coins)."""
-    x = a / heaviest
-    power, sums = x.clone(), x.new_empty(DEGREE, len(x))
-    for j in range(DEGREE):
-        torch.sum(power, -1, out=sums[j])
-        power *= x
+class Scale(NamedTuple):
+    """The polynomials for a set of coins."""
+
+    degree: int
+    heaviest: float  # A
+
+
+def scale_for(largest: float, drop: float, coins: int, accuracy: float) -> Scale:
+    """The lowest degree whose polynomials take all coins of at most this size; the highest where none does."""
+    scales = (Scale(degree, heaviest_light(drop, coins, accuracy, degree)) for degree in DEGREES)
+    return next(scale for scale in scales if scale.heaviest >= largest or scale.degree == DEGREES[-1])
+
+
+def sums_of_powers(weights: Tensor, factors: Tensor, degree: int) -> Tensor:
+    """(degree, n), the sums over coins of x^j for j from 1, where x = weights (n, coins) factors is at most 1 in size.
+
+    Coins beyond 1 are left out. Some rows are taken at a time: no array of all coins in float64 is made.
+    """
+    n, coins = weights.shape
+    sums = factors.new_zeros(degree, n)
+    name = "power_sums" if weights.dtype == torch.float64 else "power_sums_single"
+    weights = weights.to(torch.promote_types(weights.dtype, torch.float32)).contiguous()
+    if in_c(name, (n, coins, degree), weights, factors, sums):
+        return sums
+    size = max(1, ELEMENTS.get(weights.device.type, ELEMENTS["cpu"]) // coins)
+    for rows, some in zip(weights.split(size), sums.split(size, 1), strict=True):
+        x = rows * factors
+        x = x.masked_fill_(x.abs() > 1, 0)
+        power = x.clone()
+        for j in range(degree):
+            some[j] = power.sum(-1)
+            power *= x
     return sums
 
 
-def log_characteristic(sums: Tensor, t: Tensor, drop: float, heaviest: float) -> tuple[Tensor, Tensor]:
-    """The real and the imaginary part (nodes, n) of log phi for light coins, from their sums of powers."""
-    (real, imaginary), (even, odd) = _log_factor(heaviest * t, drop), _fit(t.device)
-    return real @ even @ sums[1::2], imaginary @ odd @ sums[::2]
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def coefficients(t: Tensor, drop: float, scale: Scale) -> tuple[Tensor, Tensor]:
+    """The real part (nodes, degree / 2) of log phi at times t in the even sums, and the imaginary part in the odd."""
+    (real, imaginary), (even, odd) = _log_factor(scale.heaviest * t, drop), _fit(t.device, scale.degree)
+    return (real @ even).contiguous(), (imaginary @ odd).contiguous()
 
 
-@lru_cache(maxsize=64)
-def heaviest_light(drop: float, coins: int, accuracy: float) -> float:
+@lru_cache(maxsize=256)
+def heaviest_light(drop: float, coins: int, accuracy: float, degree: int) -> float:
     """The greatest A at which the polynomials change no expectation of ``logistic`` by more than the accuracy.
 
     If their error at the time t is e(t), they change phi(t) by at most e^(coins e(t)) - 1. The expectations are
@@ -46,8 +77,8 @@ def heaviest_light(drop: float, coins: int, accuracy: float) -> float:
     step = 0.05
     t = torch.arange(step, math.log(1 / accuracy) / math.pi + 1, step, dtype=torch.float64)
     weight = 2 * math.pi * step * torch.exp(-math.pi * t) * (1 + 1 / t.square())
-    x, (even, odd) = _points(t.device), _fit(t.device)
-    powers = x[:, None] ** torch.arange(1, DEGREE + 1)
+    x, (even, odd) = _points(t.device), _fit(t.device, degree)
+    powers = x[:, None] ** torch.arange(1, degree + 1)
     low, high = 0.0, HEAVIEST
     for _ in range(20):
         middle = (low + high) / 2
@@ -73,8 +104,8 @@ def _points(device: torch.device) -> Tensor:
     return torch.cos((2 * k + 1) * (math.pi / (4 * POINTS)))
 
 
-@lru_cache(maxsize=4)
-def _fit(device: torch.device) -> tuple[Tensor, Tensor]:
-    """(POINTS, DEGREE / 2) each: from values at the points to the coefficients of the even and the odd powers."""
-    powers = _points(device)[:, None] ** torch.arange(1, DEGREE + 1, device=device)
+@lru_cache(maxsize=16)
+def _fit(device: torch.device, degree: int) -> tuple[Tensor, Tensor]:
+    """(POINTS, degree / 2) each: from values at the points to the coefficients of the even and the odd powers."""
+    powers = _points(device)[:, None] ** torch.arange(1, degree + 1, device=device)
     return torch.linalg.pinv(powers[:, 1::2]).T, torch.linalg.pinv(powers[:, ::2]).T

@@ -56,7 +56,7 @@ SLOPES: dict[str, Callable[[Tensor], Tensor]] = {  # of the kernels, by the squa
     "rbf": lambda r: -0.5 * torch.exp(-0.5 * r.square()),
 }
 NEAR, FAR = 1e-30, 1e8  # squared distances in between have a slope, and beyond, every kernel is 0 in float64
-CACHED = 2**16  # values at a time on a CPU: with its intermediate results, what a core's cache holds
+CACHED = 2**17  # values at a time on a CPU: with its intermediate results, what a core's cache holds
 
 
 def gram(kernel: str, a: Tensor, b: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def _by_rows(function: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tens
     if a.device.type != "cpu" or torch.compiler.is_compiling() or a.shape[0] * b.shape[0] <= CACHED:
         return function(_distances(a, b))
     values = a.new_empty(len(a), len(b))
-    size = max(1, CACHED // max(1, len(b)))
+    size = max(1, CACHED // max(1, len(b)), a.shape[1] // 4)  # of many columns the product counts, which wants rows
     for start in range(0, len(a), size):
         values[start : start + size] = function(_distances(a[start : start + size], b))
     return values

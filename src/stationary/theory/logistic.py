@@ -13,18 +13,34 @@ number, ``accuracy``, decides how many nodes that takes.
 
 import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from stationary._native import in_c
 from stationary.theory import _coins
 
 SHARES = 8  # of the error: two for where the integral ends, two for where D does, one for the step, one for light units
 BLOCK_SIZE = {"cpu": 2**16, "cuda": 2**24}  # complex numbers at work: a core's cache, enough to fill a GPU
 
 Parts = tuple[Tensor, Tensor]  # the real and the imaginary part
-Characteristic = Callable[[Tensor, Tensor, float], Iterator[Parts]]
+
+
+class Nodes(NamedTuple):
+    """Of the midpoint rule: times t, their distance, and (3, nodes) weights: of Im phi for the probability, of Re phi
+    for the entropy and for log 2 cosh.
+    """
+
+    t: Tensor
+    step: float
+    weights: Tensor
+
+
+Characteristic = Callable[
+    [Tensor, Nodes], Iterator[Parts]
+]  # both parts of phi at the nodes, in blocks of (nodes, rows)
 
 
 class LogisticExpectations(NamedTuple):
@@ -38,18 +54,24 @@ def of_gaussian(mean: Tensor, variance: Tensor, accuracy: float = 1e-8) -> Logis
     mean, variance = mean.double(), variance.double()
     spread = math.sqrt(2 * math.log(1 / accuracy)) * variance.sqrt()
 
-    def characteristic(rows: Tensor, t: Tensor, step: float) -> Iterator[Parts]:
-        for times in t.split(max(1, _block_size(t) // len(rows))):
+    def characteristic(rows: Tensor, nodes: Nodes) -> Iterator[Parts]:
+        for times in nodes.t.split(max(1, _block_size(mean) // len(rows))):
             modulus = torch.exp(-0.5 * variance[rows] * times[:, None].square())
             yield _wave(mean[rows] * times[:, None], modulus)
 
-    return _integrate(characteristic, mean, spread, 8, math.log(1 / accuracy))
+    return _integrate(lambda *at: _sums(characteristic, *at), mean, spread, 8, math.log(1 / accuracy))
 
 
 def of_dropout(
-    offset: Tensor, weights: Tensor, drop: float, variance: Tensor, accuracy: float = 1e-12
+    offset: Tensor,
+    weights: Tensor,
+    drop: float,
+    variance: Tensor,
+    accuracy: float = 1e-12,
+    *,
+    factors: Tensor | None = None,
 ) -> LogisticExpectations:
-    """The expectations for D = offset + sum_k M_k weights_k / (1 - drop) + N(0, variance), in float64.
+    """The expectations for D = offset + sum_k M_k weights_k factors_k / (1 - drop) + N(0, variance), in float64.
 
     Each M_k is 0 with the probability ``drop``, else 1: this is the mean over all 2^hidden dropout masks. Units that
     move D by little have polynomials in phi instead of factors (``_coins``). At an accuracy of 1e-6 these are nearly
@@ -61,27 +83,33 @@ def of_dropout(
         drop: the dropout probability.
         variance: (n,) variance of the Gaussian part of D.
         accuracy: absolute error allowed to each expectation, up to rounding: that of ``log_cosh`` grows with D.
+        factors: (hidden,) factors of the columns of weights; None for 1. They save a product (n, hidden).
     """
-    offset, weights, variance = offset.double(), weights.double() / (1 - drop), variance.double()
-    digits = math.log(SHARES / accuracy)
-    size = weights.abs()
-    coins = torch.minimum(size.sum(-1), math.sqrt(digits / 2) * weights.norm(dim=-1))  # Hoeffding's bound
-    spread = coins + (2 * digits * variance).sqrt()
-    mean = offset + (1 - drop) * weights.sum(-1)
-    heaviest = _coins.heaviest_light(drop, weights.shape[-1], accuracy / SHARES)
-    heavy, count = _packed(weights, size > heaviest)
-    light = weights.masked_fill(size > heaviest, 0) if heavy.numel() else weights
-    blocks = light.split(max(1, _block_size(light) // light.shape[-1]))
-    sums = torch.cat([_coins.sums_of_powers(some, heaviest) for some in blocks], -1)
+    offset, variance = offset.double(), variance.double()
+    hidden, digits = weights.shape[-1], math.log(SHARES / accuracy)
+    factors = (torch.ones(hidden).to(offset) if factors is None else factors.double()) / (1 - drop)
+    sizes = torch.maximum(weights.amax(0), -weights.amin(0)) if len(weights) else factors.new_zeros(1)
+    largest = (sizes * factors.abs()).max().item()
+    scale = _coins.scale_for(largest, drop, hidden, accuracy / SHARES)
+    sums = _coins.sums_of_powers(weights, factors / scale.heaviest, scale.degree)
+    heavy, count = offset.new_zeros(len(offset), 0), torch.zeros_like(offset, dtype=torch.long)
+    if largest > scale.heaviest:
+        a = weights * factors
+        heavy, count = _packed(a, a.abs() > scale.heaviest)
+    first = scale.heaviest * sums[0] + heavy.sum(-1)
+    norm = (scale.heaviest**2 * sums[1] + heavy.square().sum(-1)).sqrt()
+    spread = math.sqrt(digits / 2) * norm + (2 * digits * variance).sqrt()  # by Hoeffding's bound
 
-    def characteristic(rows: Tensor, t: Tensor, step: float) -> Iterator[Parts]:
+    def characteristic(rows: Tensor, nodes: Nodes) -> Iterator[Parts]:
+        even, odd = _coins.coefficients(nodes.t, drop, scale)
         with_heavy = count[rows].nonzero()[:, 0]
         a = heavy[rows[with_heavy], : int(count[rows].max())].T[:, None]  # (units, 1, rows)
-        blocks = t.split(max(1, _block_size(t) // max(len(rows), a.numel())))
-        waves = torch.complex(*_wave(blocks[0][:, None] * a))
-        advance = torch.complex(*_wave(len(blocks[0]) * step * a))  # from block to block: cheaper than new sines
-        for times in blocks:
-            log_modulus, angle = _coins.log_characteristic(sums[:, rows], times, drop, heaviest)
+        size = max(1, _block_size(offset) // max(len(rows), a.numel()))
+        waves = torch.complex(*_wave(nodes.t[:size, None] * a))
+        advance = torch.complex(*_wave(size * nodes.step * a))  # from block to block: cheaper than new sines
+        own = sums[:, rows]
+        for times, real_part, imaginary_part in zip(*(each.split(size) for each in (nodes.t, even, odd)), strict=True):
+            log_modulus, angle = real_part @ own[1::2], imaginary_part @ own[::2]
             log_modulus -= 0.5 * variance[rows] * times[:, None].square()
             angle += offset[rows] * times[:, None]
             real, imaginary = _wave(angle, log_modulus.exp_())
@@ -92,7 +120,15 @@ def of_dropout(
                 waves *= advance
             yield real, imaginary
 
-    return _integrate(characteristic, mean, spread, max(8, heavy.shape[-1]), digits)
+    def sums_over_nodes(rows: Tensor, nodes: Nodes) -> Tensor:
+        even, odd = _coins.coefficients(nodes.t, drop, scale)
+        shape, made = (len(rows), len(nodes.t), scale.degree // 2), offset.new_zeros(3, len(rows))
+        own = (sums[:, rows], even, odd, nodes.t, nodes.weights, offset[rows], variance[rows], made)
+        if not heavy.shape[-1] and in_c("node_sums", shape, *own):
+            return made
+        return _sums(characteristic, rows, nodes)
+
+    return _integrate(sums_over_nodes, offset + (1 - drop) * first, spread, max(8, heavy.shape[-1]), digits)
 
 
 def _packed(values: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,13 +157,34 @@ def _product(factors: Tensor) -> Tensor:
     return factors[0]
 
 
+def _sums(characteristic: Characteristic, rows: Tensor, nodes: Nodes) -> Tensor:
+    """(3, n) the sums over nodes of Im phi and, twice, Re phi, each with its weights."""
+    total, done = nodes.weights.new_zeros(3, len(rows)), 0
+    for real, imaginary in characteristic(rows, nodes):
+        weights = nodes.weights[:, done : (done := done + len(real))]
+        total[0] += weights[0] @ imaginary
+        total[1:] += weights[1:] @ real
+    return total
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def _nodes(reach: float, digits: float, like: torch.device) -> Nodes:
+    # the step repeats D with this period, and adds the repetitions' entropy, x e^-x at the distance x
+    step = 2 * math.pi / (reach + digits + math.log(2 * digits + 4))
+    t = (torch.arange(math.ceil(digits / math.pi / step), dtype=torch.float64, device=like) + 0.5) * step
+    over_sinh = step / torch.sinh(math.pi * t)
+    over_t = over_sinh / t
+    return Nodes(t, step, torch.stack([over_sinh, over_t * (math.pi * t / torch.tanh(math.pi * t) - 1), over_t]))
+
+
 def _integrate(
-    characteristic: Characteristic, mean: Tensor, spread: Tensor, width: int, digits: float
+    sums: Callable[[Tensor, Nodes], Tensor], mean: Tensor, spread: Tensor, width: int, digits: float
 ) -> LogisticExpectations:
     """The three integrals for every row; rows that reach equally far share their nodes.
 
     Args:
-        characteristic: (rows, nodes, step) -> both parts of phi at the nodes, in blocks of (nodes, rows).
+        sums: (rows, nodes) -> the sums over nodes, as ``_sums``.
         mean: (n,) mean of D.
         spread: (n,) how far D can be from its mean.
         width: number of complex numbers at work for each row and node.
@@ -140,19 +197,10 @@ def _integrate(
     if not len(unsure):
         return result
     for rows in unsure[reach[unsure].argsort()].split(max(1, _block_size(mean) // (8 * width))):
-        # the step repeats D with this period, and adds the repetitions' entropy, x e^-x at the distance x
-        step = 2 * math.pi / (reach[rows[-1]].item() + digits + math.log(2 * digits + 4))
-        t = (torch.arange(math.ceil(digits / math.pi / step), dtype=mean.dtype, device=mean.device) + 0.5) * step
-        over_sinh = step / torch.sinh(math.pi * t)
-        over_t = over_sinh / t
-        entropy = over_t * (math.pi * t / torch.tanh(math.pi * t) - 1)
-        of_real, odd, even = torch.stack([entropy, over_t]), mean.new_zeros(len(rows)), mean.new_zeros(2, len(rows))
-        done = 0
-        for real, imaginary in characteristic(rows, t, step):
-            now = slice(done, done := done + len(real))
-            odd += over_sinh[now] @ imaginary
-            even += of_real[:, now] @ real
+        farthest = 2 ** (math.ceil(8 * math.log2(max(1, reach[rows[-1]].item()))) / 8)  # few numbers, to know again
+        nodes = _nodes(farthest, digits, mean.device)
+        odd, entropy, even = sums(rows, nodes)
         result.probability[rows] = (0.5 + odd).clamp(0, 1)  # rounding may lead beyond
-        result.entropy[rows] = even[0].clamp(0, math.log(2))
-        result.log_cosh[rows] = math.log(2) + over_t.sum() - even[1]
+        result.entropy[rows] = entropy.clamp(0, math.log(2))
+        result.log_cosh[rows] = math.log(2) + nodes.weights[2].sum() - even
     return result

@@ -1,4 +1,5 @@
-/* The activations in one pass over memory, in float32, one family in float64 too: out = sigma(x), or out = grad sigma'(x) where grad is not NULL.
+/* What PyTorch has no operation for, in one pass over memory. The activations first, in float32, one family in float64
+   too: out = sigma(x), or out = grad sigma'(x) where grad is not NULL. Then the means over dropout masks, in float64.
 
    Compilers turn every loop below into vector instructions: there is no branch in it, and no call but for rint. A
    comparison with NaN is false, and they are written so that NaN stays NaN. */
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define CHUNK 16384     /* elements that a thread takes at a time */
-#define LARGE 1e30f     /* as in _cpu.py */
+#define LARGE 1e30f     /* as in activations/_cpu.py */
 #define LOG2_E 1.44269504f
 #define EACH _Pragma("omp simd") for (int64_t i = 0; i < n; i++)
 
@@ -171,7 +172,7 @@ static void periodic_chunk(int kind, int64_t n, const float *restrict x, const f
     else WRITE(folded(turn(x[i], turns, 0)) + folded(turn(x[i], turns, 0.25)));
 }
 
-/* ---- All of it, by as many threads as PyTorch uses */
+/* ---- Both of them, by as many threads as PyTorch uses */
 
 #define BY_CHUNKS(NAME, TYPE)                                                                                     \
     void NAME(int kind, int64_t n, const TYPE *x, const TYPE *grad, TYPE *out, const double *p, int threads) {      \
@@ -184,3 +185,105 @@ static void periodic_chunk(int kind, int64_t n, const float *restrict x, const f
 BY_CHUNKS(matern, float)
 BY_CHUNKS(matern_wide, double)
 BY_CHUNKS(periodic, float)
+
+/* ---- Dropout: the twins of theory/_coins.py, theory/logistic.py and predictive/categorical.py. Rows come in tiles, which
+   stay in the cache from one step to the next. */
+
+#define TILE 64
+#define TILES _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)") \
+    for (int64_t start = 0; start < n; start += TILE)
+#define ROW _Pragma("omp simd") for (int64_t k = 0; k < m; k++)
+
+/* sums (degree, n): of the powers of x = phi_ik factor_k over the units k with |x| <= 1, and of those with NaN. */
+#define POWER_SUMS(NAME, TYPE)                                                                                      \
+    void NAME(int64_t n, int64_t units, int64_t degree, const TYPE *phi, const double *factor, double *sums,        \
+              int threads) {                                                                                        \
+        _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)")                          \
+        for (int64_t i = 0; i < n; i++)                                                                             \
+            for (int64_t start = 0; start < units; start += 8 * TILE) {                                             \
+                const int64_t m = units - start < 8 * TILE ? units - start : 8 * TILE;                              \
+                const TYPE *row = phi + i * units + start;                                                          \
+                double x[8 * TILE], power[8 * TILE];                                                                \
+                ROW { double y = row[k] * factor[start + k]; x[k] = power[k] = fabs(y) > 1 ? 0 : y; }               \
+                for (int64_t j = 0; j < degree; j++) {                                                              \
+                    double sum = 0;                                                                                 \
+                    _Pragma("omp simd reduction(+ : sum)")                                                          \
+                    for (int64_t k = 0; k < m; k++) { sum += power[k]; power[k] *= x[k]; }                          \
+                    sums[j * n + i] = start ? sums[j * n + i] + sum : sum;                                          \
+                }                                                                                                   \
+            }                                                                                                       \
+    }
+
+POWER_SUMS(power_sums, double)
+POWER_SUMS(power_sums_single, float)
+
+/* sin and cos of so many turns, to 1e-15: Taylor series of a quarter of the angle, at most pi/4, doubled twice. */
+static inline void sine_and_cosine(double turns, double *sine, double *cosine) {
+    double a = (turns - rint(turns)) * 1.5707963267948966, z = a * a;
+    double s = 1. / 362880 + z * (-1. / 39916800 + z * (1. / 6227020800 - z * (1. / 1307674368000)));
+    s = a * (1 + z * (-1. / 6 + z * (1. / 120 + z * (-1. / 5040 + z * s))));
+    double c = -1. / 3628800 + z * (1. / 479001600 + z * (-1. / 87178291200 + z * (1. / 20922789888000)));
+    c = 1 + z * (-1. / 2 + z * (1. / 24 + z * (-1. / 720 + z * (1. / 40320 + z * c))));
+    double s2 = 2 * s * c, c2 = 1 - 2 * s * s;
+    *sine = 2 * s2 * c2;
+    *cosine = 1 - 2 * s2 * s2;
+}
+
+/* out (3, n): sums over nodes t of Im phi w_1, Re phi w_2 and Re phi w_3, with log phi(t) = i t offset - t^2 variance / 2
+   and the polynomials of the coins: even (nodes, half) and odd times the even and the odd sums of powers (2 half, n). */
+void node_sums(int64_t n, int64_t nodes, int64_t half, const double *sums, const double *even, const double *odd,
+               const double *t, const double *w, const double *offset, const double *variance, double *out, int threads) {
+    TILES {
+        const int64_t m = n - start < TILE ? n - start : TILE;
+        double total[3][TILE] = {{0}}, size[TILE], angle[TILE];
+        for (int64_t l = 0; l < nodes; l++) {
+            ROW { size[k] = -0.5 * t[l] * t[l] * variance[start + k]; angle[k] = t[l] * offset[start + k]; }
+            for (int64_t j = 0; j < half; j++) {
+                const double a = even[l * half + j], b = odd[l * half + j];
+                const double *first = sums + 2 * j * n + start, *second = first + n;
+                ROW { size[k] += a * second[k]; angle[k] += b * first[k]; }
+            }
+            ROW {
+                double modulus = two_to_wide(1.4426950408889634 * size[k]), s, c;
+                sine_and_cosine(angle[k] * 0.15915494309189535, &s, &c);
+                total[0][k] += modulus * s * w[l];
+                total[1][k] += modulus * c * w[nodes + l];
+                total[2][k] += modulus * c * w[2 * nodes + l];
+            }
+        }
+        for (int j = 0; j < 3; j++) ROW out[j * n + start + k] = total[j][k];
+    }
+}
+
+/* Of members z (members, classes, n) of which the mean (classes, n) is left out: p (classes, n), the sum of their softmax,
+   and out (3, n): the sum of their largest logits, the product of their sums of exponentials less these, and the sum of
+   p-weighted logits less these. They overwrite z. */
+void softmax_sums(int64_t n, int64_t members, int64_t classes, double *z, const double *mean, double *p, double *out,
+                  int threads) {
+    TILES {
+        const int64_t m = n - start < TILE ? n - start : TILE;
+        double tops[TILE] = {0}, product[TILE], weighted[TILE] = {0}, top[TILE], total[TILE], part[TILE];
+        ROW product[k] = 1;
+        for (int64_t s = 0; s < members; s++) {
+            double *own = z + s * classes * n + start;
+            ROW top[k] = -INFINITY;
+            for (int64_t c = 0; c < classes; c++)
+                ROW {
+                    double y = own[c * n + k] += mean[c * n + start + k];
+                    top[k] = y < top[k] ? top[k] : y;
+                }
+            ROW total[k] = part[k] = 0;
+            for (int64_t c = 0; c < classes; c++)
+                ROW {
+                    double y = own[c * n + k] - top[k], e = two_to_wide(1.4426950408889634 * y);
+                    own[c * n + k] = e;
+                    total[k] += e;
+                    part[k] += e * y;
+                }
+            ROW { tops[k] += top[k]; product[k] *= total[k]; weighted[k] += part[k] / total[k]; total[k] = 1 / total[k]; }
+            for (int64_t c = 0; c < classes; c++)
+                ROW p[c * n + start + k] += own[c * n + k] * total[k];
+        }
+        ROW { out[start + k] = tops[k]; out[n + start + k] = product[k]; out[2 * n + start + k] = weighted[k]; }
+    }
+}

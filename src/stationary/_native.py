@@ -1,10 +1,10 @@
-"""The activations on the CPU in one pass over memory: ``_native.c``, compiled at its first use, then kept.
+"""Functions on the CPU in one pass over memory: ``_native.c``, compiled at its first use, then kept.
 
-PyTorch has no operation for these functions, and a chain of its operations reads and writes memory once for each. Where
-there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an activation first meets a float32
-tensor, or one of float64 for a nu of 3/2, 5/2 and so on; that takes a second, once for a user and a machine. Everywhere
-else, and with the environment variable ``STATIONARY_NATIVE=0``, the chains of operations remain, a few units in the
-last place apart.
+PyTorch has no operation for the activations and for the means over dropout masks, and a chain of its operations reads
+and writes memory once for each. Where there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an
+activation first meets a float32 tensor, or one of float64 for a nu of 3/2, 5/2 and so on; that takes a second, once for
+a user and a machine. Everywhere else, and with the environment variable ``STATIONARY_NATIVE=0``, the chains of
+operations remain, a few units in the last place apart.
 """
 
 import ctypes
@@ -31,7 +31,13 @@ VECTORS = {
     "AVX2": ("-mavx2", "-mfma"),
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"),
 }
-ARGUMENTS = (ctypes.c_int, ctypes.c_int64, *(ctypes.c_void_p,) * 4, ctypes.c_int)
+COUNT, POINTER = ctypes.c_int64, ctypes.c_void_p
+ARGUMENTS: dict[str, tuple[Any, ...]] = {  # but for the last one, the number of threads
+    **dict.fromkeys(("matern", "matern_wide", "periodic"), (ctypes.c_int, COUNT, *(POINTER,) * 4)),
+    **dict.fromkeys(("power_sums", "power_sums_single"), (*(COUNT,) * 3, *(POINTER,) * 3)),
+    "node_sums": (*(COUNT,) * 3, *(POINTER,) * 8),
+    "softmax_sums": (*(COUNT,) * 3, *(POINTER,) * 4),
+}
 PLAIN = (Tensor, torch.nn.Parameter)  # other subclasses have operations of their own
 
 
@@ -62,6 +68,24 @@ def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Te
     return out
 
 
+def in_c(name: str, counts: tuple[int, int, int], *tensors: Tensor) -> bool:
+    """Run a C function that writes its results into the last of these tensors; False where it cannot, and has not.
+
+    Args:
+        name: name of the C function.
+        counts: its three counts, the number of rows first.
+        tensors: its contiguous tensors, in the order of the C function.
+    """
+    functions = compiled()
+    if functions is None or torch._C._len_torch_dispatch_stack():
+        return False
+    differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if differentiable or not all(x.is_contiguous() and _covers(x, x.dtype) for x in tensors):
+        return False
+    functions[name](*counts, *(x.data_ptr() for x in tensors), torch.get_num_threads())
+    return True
+
+
 def _covers(x: Tensor, dtype: torch.dtype) -> bool:
     """Whether x is a plain tensor of this dtype, float32 or float64, in the memory of the CPU."""
     is_plain = x.dtype is dtype and dtype in (torch.float32, torch.float64) and x.is_cpu and type(x) in PLAIN
@@ -79,9 +103,9 @@ def compiled() -> dict[str, Callable[..., Any]] | None:
         library = ctypes.CDLL(str(_shared_object(compiler, (*FLAGS, *vectors))))
     except (OSError, subprocess.SubprocessError):  # no folder to keep it in, a compiler that fails, no OpenMP, ...
         return None
-    functions = {name: getattr(library, name) for name in ("matern", "matern_wide", "periodic")}
-    for function in functions.values():
-        function.argtypes, function.restype = ARGUMENTS, None
+    functions = {name: getattr(library, name) for name in ARGUMENTS}
+    for name, function in functions.items():
+        function.argtypes, function.restype = (*ARGUMENTS[name], ctypes.c_int), None
     return functions
 
 
