@@ -3,8 +3,8 @@
     python benchmarks/beside_a_detector.py --json results/benchmarks/beside_a_detector.json
 
 The rows and the unknown rows are those of the arena: Diabetes, Adult, Connect-4 and Covtype, at most 1,000 rows to
-train on, with its seeds. Of the known test rows one half sets the thresholds, the other counts the false alarms. Own is the
-mutual information of StationaryClassifier(); LOF sees standardised columns; both reject a row of which twice the
+train on, with its seeds. Of the known test rows one half sets the thresholds, the other counts the false alarms. Own is
+the mutual information of StationaryClassifier(); LOF sees standardised columns; both reject a row of which twice the
 smaller p-value is at most 0.05. Covtype's file must be in STATIONARY_DATA.
 """
 
