@@ -139,6 +139,21 @@ def large_rows():
     return stored("activations-h200.json")["tables"][0]["rows"]
 
 
+def test_sentences_about_estimators_are_those_of_the_stored_run():
+    run, text = stored("estimators.json"), " ".join((ROOT / "docs" / "speed.md").read_text().split())
+    finite, limit = (run["processes"][name] for name in ("finite, 300 units", "infinite width"))
+    more = [f"{abs(part['first_s'] - part['second_s']):.1f} s" for part in (finite, limit)]
+    assert f"The first and the second fit in a process differ by {more[0]}, of infinite width by {more[1]}" in text
+    busy = [f"{part['beside_a_busy_process']:.1f}" for part in (finite, limit)]
+    assert f"multiplies matrices a fit takes {busy[0]} and {busy[1]} times as long" in text
+    assert f"each fitted {'once' if run['rounds'] == 1 else run['rounds']}" in text
+    of_values = [rows for name, rows in run["tables"].items() if name.startswith("friedman")]
+    finite = [
+        rows[f"finite, {n} units"]["predict_s"] / rows["MLP"]["predict_s"] for rows in of_values for n in (100, 300)
+    ]
+    assert f"takes {min(finite):.1f} to {max(finite):.1f} times with finite networks" in text
+
+
 def test_numbers_of_infinite_width_are_those_of_the_stored_runs():
     cpu, gpu = (stored(f"infinite_width-{device}.json")["rate"]["rows"] for device in ("cpu", "h200"))
     share = lambda rows: [f"{100 * rows[name]['share']:.0f} %" for name in ("fit", "10,000 predictions")]
