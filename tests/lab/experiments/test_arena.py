@@ -247,7 +247,7 @@ def test_the_opening_says_who_is_better_under_shift_and_on_other_recipes():
     (said,) = report_opening.under_shift(methods)
     assert said == "accuracy: ours 0.550 and 0.550, the ensemble of 5 0.625, better than both at severity 1"
     (said,) = report_opening.in_recipes({"cifar10-strict-bounded": methods})
-    assert said == "bounded convolutions: ours 0.600, better are KNN (0.900) and the ensemble of 5 (0.800)"
+    assert said == "bounded convolutions: KNN (0.900) and the ensemble of 5 (0.800) are better than ours, 0.600"
 
 
 # Trunks and their features

@@ -99,7 +99,7 @@ def in_recipes(recipes: report_recipes.Found) -> list[str]:
         who = (
             listed(f"{called(PROTOCOL[method].label)} ({auroc[method]:.3f})" for method in ahead) if ahead else "nobody"
         )
-        told.append(f"{RECIPES[dataset]}: ours {ours:.3f}, better {'are' if len(ahead) > 1 else 'is'} {who}")
+        told.append(f"{RECIPES[dataset]}: {who} {'are' if len(ahead) > 1 else 'is'} better than ours, {ours:.3f}")
     return told
 
 
