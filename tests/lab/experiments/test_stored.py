@@ -51,7 +51,7 @@ IDENTITIES = {  # by experiment and scale: how many configurations, and a hash o
     ("radar", "demo"): (2, "b7fd77c6af50d5fa7ca7c38487d23195bcaa567d9dc2703a8c47704c947cb55e"),
     ("radar", "paper"): (100, "ac498471bfa21bc9c08178181fafa262cc6883e90d450587a63377d8bfd3e707"),
     ("arena", "smoke"): (7, "cb90115e863ef1d65b4ce9f643bbd890db330a8951870e43dd31922c3ef98c43"),
-    ("arena", "demo"): (147, "151b05933a121fbeef41305b0f4c71e8e5930dcc5fdb23be3abb97f66427c932"),
+    ("arena", "demo"): (21, "0d7ff3f78c11eda2a82d725bc1507598dd0790d7c5be3ca66e24f3305eb40f1b"),
     ("arena", "paper"): (719, "4da8c6f0ccd2117a84af8929c1c21e1eac576f5cb73035b84129d974857902d7"),
     ("active", "smoke"): (11, "c5b856bbc0143585ffb603abc6c8f83440db72bf0f5b1250b2e31d7116dfe370"),
     ("active", "demo"): (29, "bf600c9877708e69fdad5ce906355aca7cb84cb7470f8774553f04ffdff3c729"),
@@ -77,7 +77,7 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("radar", "smoke"): (1, "729dcf1e04042cab64bc02a740d05ef01b0dba7b2b9d65b25a87c54a0c208a83"),
     ("radar", "paper"): (10, "9ef21edd9e8f2647c3e899d4aa2a0152d3dfba146dc52e955b1dd19ac432fb6d"),
     ("arena", "smoke"): (2, "54d4da1f98272cf1ec57e017192bebf719b560963ae8f56a102b9cbb0e6065ad"),
-    ("arena", "demo"): (14, "f88a8f9e0cc043ca2d123f83266aa9ca8b82dc55c15687646f783c818631e277"),
+    ("arena", "demo"): (2, "9c80a8e0da67537553ebcec9b23b316f7bfe6dd19abfb0c1b140a9f3c3e9bd78"),
     ("arena", "paper"): (70, "31f9c73951174d2f8bfc6cfc8235b95cfa5abe6dad3065e776fa4d78a1a434d0"),
     ("active", "smoke"): (12, "e263b18c00cf3790f0573cc3114ec864fc2a2de3ca6682779cf5febb02ee3ebb"),
     ("active", "demo"): (36, "f064a443dca57efe94b86cae99c26bc2769fcdab21c6c9a405260771a122c7e9"),
@@ -87,12 +87,11 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("bo", "paper"): (60, "bf98d59c9ae00f3f041d413b5804cec34cf6e840f293fa60ca91cc3f1e192023"),
 }
 ON_TABLES = {  # the same of the arena's events with tables, which came later still
-    ("arena", "smoke"): (17, "528f18616b51e513ebea5c07e79b3b39e10431ecc827691f699561c050de0f4e"),
-    ("arena", "demo"): (129, "009e8293ffe6dbe37501f71275ddfeb388a82f6c5e32aaaa518728c31abd46c5"),
-    ("arena", "paper"): (645, "e6b9754350ae2e90e9ea77283346986fdf552ed13429242302242d70db343105"),
+    ("arena", "smoke"): (18, "77925eb5de47987a747bd3b819301bb61612db544da4ceecd59a75f16569ce4c"),
+    ("arena", "demo"): (32, "5e866753aace79e462140a85a98a99a98fbd301b81d759e5b317f73291804900"),
+    ("arena", "paper"): (714, "9618a0adda54522c257aca09e34ef5c211335739af00ceac3711903930b8edb4"),
 }
 OF_RECIPES = {  # the same of the arena's recipes of a trunk, the latest
-    ("arena", "demo"): (32, "1c289c892fc2401bdfcea546c34ecd7bbe1601edcdb265fb18e064ae89b75b9a"),
     ("arena", "paper"): (160, "7ceeaab49b014824abdd03a455c24bd4832571216a358764e29703ae3dfcd245"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()

@@ -16,6 +16,7 @@ from stationary.lab.cli import progress
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.arena.protocol import PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
+from stationary.lab.experiments.arena.run import generated
 from stationary.lab.runs import inside
 from stationary.lab.runs.execute import Outcome, Task, run_missing
 from stationary.lab.runs.inside import PROGRESS, Progress, Watched, progress_of
@@ -184,6 +185,7 @@ def test_heads_of_the_arena_and_their_grids_say_how_far_they_are(store, monkeypa
     monkeypatch.setattr(inside.Inside, "note", lambda run, share, words: noted.append((run.words, words)))
     arena = EXPERIMENTS["arena"]
     (config,) = (c for c in arena.config.configs("smoke") if c.method == "mc dropout" and c.event not in OF_EVENT)
+    generated.cache_clear()  # another test may have trained its network
     run_missing([Task(arena, config)], store)
     ((_, grid),) = PROTOCOL["mc dropout"].grid
     assert {words for words, _ in noted if words} == {f"candidate {k + 1} of {len(grid)}" for k in range(len(grid))} | {
