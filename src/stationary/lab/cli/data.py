@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
@@ -128,18 +129,25 @@ def data(
             f"--data-dir {data_dir} needs a data set to put there; try: stationary data cifar10 ..."
         )
     if name:
-        try:
+        with _continued_later("what has arrived"):
             say(DOWNLOADS[name](data_dir))
-        except KeyboardInterrupt:
-            warn("Stopped; what has arrived is kept. Run the same command again to continue.")
-            raise typer.Exit(1) from None
-        except (OSError, ValueError) as error:
-            warn(str(error))
-            raise typer.Exit(1) from None
         return
     lines = (files("stationary.lab.data.files") / "README.md").read_text().splitlines()
     table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     print_table(table[0], table[2:])
+
+
+@contextmanager
+def _continued_later(kept: str) -> Iterator[None]:
+    """End with a line where somebody stops it, saying what is kept, and where data or places are bad."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warn(f"Stopped; {kept} is kept. Run the same command again to continue.")
+        raise typer.Exit(1) from None
+    except (OSError, ValueError) as error:
+        warn(str(error))
+        raise typer.Exit(1) from None
 
 
 def trunk(
@@ -172,15 +180,9 @@ def trunk(
     recipe = TrunkRecipe(TRUNK_CLASSES[setting.value], epochs, seed=seed, held_out=setting.value in HELD_OUT)
     checkpoint = to / f"{file_name(recipe.n_classes, recipe.held_out)}.checkpoint"
     start = time.perf_counter()
-    try:
+    with _continued_later("all but the last half minute or the last epoch"):
         images = cifar10.load(data_dir)
         model, curve = train_trunk(images, recipe, where, checkpoint=checkpoint, progress=_print_epoch)
-    except KeyboardInterrupt:
-        warn("Stopped; all but the last half minute or the last epoch is kept. Run the same command again to continue.")
-        raise typer.Exit(1) from None
-    except (OSError, ValueError) as error:
-        warn(str(error))
-        raise typer.Exit(1) from None
     seconds = round(time.perf_counter() - start, 3)
     path = save_trunk(to, model, recipe, curve, environment(where) | {"wall_s": seconds})
     checkpoint.unlink(missing_ok=True)
