@@ -168,7 +168,7 @@ TRAINING_RULE = (
     "epochs without a lower loss of the validation rows."
 )
 
-JUDGES = ("msp", "energy", "maxlogit", "vim", "knn", "rmd", "ddu", INFINITE_WIDTH)  # on trunks of other recipes
+JUDGES = ("msp", "energy", "maxlogit", "vim", "knn", "rmd", "ddu", INFINITE_WIDTH, FROM_NETWORK)  # of other recipes
 RECIPES = {  # data set of the trunks of a recipe, and what tables call it
     "cifar10-strict": "plain",
     "cifar10-strict-longer": "longer, stronger augmentation",
