@@ -24,8 +24,8 @@ from training_problems import (
 from stationary.training import train
 from stationary.training._cuda_graph import Replayed, _Aligned, can_be_replayed
 from stationary.training._members import Trainees
+from stationary.training._optimizer import optimizer_of
 from stationary.training.data import Rows, checked
-from stationary.training.train import _optimizer
 
 
 @pytest.mark.parametrize("build", [mlp, convolutional, learnable, Sampled])
@@ -56,7 +56,7 @@ def test_masks_of_a_replay_are_fresh_in_every_step(monkeypatch):
     members = Trainees([mlp()], [0], torch.device("cpu"), QUICK)
     steps = Replayed(members, Rows.joined(parts), 16, capture=False)
     assert steps.ahead == 2
-    optimizer, inner = _optimizer(QUICK, members.parameters), steps._loss_and_slope
+    optimizer, inner = optimizer_of(QUICK, members.parameters), steps._loss_and_slope
 
     def noted(i):
         seen.append(steps.draws[0][i].clone())

@@ -22,8 +22,8 @@ from training_problems import (
 from stationary.training import train
 from stationary.training._cuda_graph import Replayed
 from stationary.training._members import Trainees
+from stationary.training._optimizer import optimizer_of
 from stationary.training.data import checked
-from stationary.training.train import _optimizer
 
 
 def test_integer_weights_are_repetitions():
@@ -99,5 +99,5 @@ def test_what_rows_of_weight_0_hold_is_never_seen():
     weight[-1], x[-1] = 0.0, math.nan
     rows = checked(x, y, "cross_entropy", weight)
     steps = Replayed(Trainees([mlp()], [0], torch.device("cpu"), QUICK), rows, 16, capture=False)
-    losses = steps.train(1, _optimizer(QUICK, steps.members.parameters))
+    losses = steps.train(1, optimizer_of(QUICK, steps.members.parameters))
     assert math.isfinite(losses[0])

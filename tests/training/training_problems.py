@@ -9,8 +9,8 @@ from stationary.nn.masks import Noise
 from stationary.training import train_folds
 from stationary.training._cuda_graph import Replayed, can_be_replayed
 from stationary.training._members import Trainees
+from stationary.training._optimizer import optimizer_of
 from stationary.training.data import Rows, checked
-from stationary.training.train import _optimizer
 
 QUICK = st.Training(epochs=6, batch_size=16, learning_rate=0.01)
 
@@ -109,7 +109,7 @@ def replay(builds, x, y, training):
     members = Trainees(networks, seeds, torch.device("cpu"), training)
     assert can_be_replayed(members, x[0][:16])
     steps = Replayed(members, Rows.joined(parts), 16, capture=False)
-    optimizer = _optimizer(training, members.parameters)
+    optimizer = optimizer_of(training, members.parameters)
     losses = [steps.train(epoch, optimizer) for epoch in range(training.epochs)]
     return members.finished([{}] * len(x)), losses
 

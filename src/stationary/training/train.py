@@ -10,19 +10,18 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, OneCycleLR
+from torch.optim import Optimizer
 
 from stationary._checks import is_count
 from stationary._extras import has_triton
 from stationary.nn.init import seeded
 from stationary.nn.inputs import device_of, suited
-from stationary.training._adam import LightAdam
 from stationary.training._checkpoint import Checkpoint, Keeper
 from stationary.training._cuda_graph import Replayed, can_be_replayed
 from stationary.training._epochs import Epochs, InMemory, Streamed, check_outputs, evaluate
 from stationary.training._members import Best, Named, Trainees
-from stationary.training.config import Group, Training
+from stationary.training._optimizer import nothing, optimizer_of, schedule_of
+from stationary.training.config import Training
 from stationary.training.data import Data, Rows, checked, is_pair, tensors_of
 
 Build: TypeAlias = Callable[[], nn.Module]
@@ -180,9 +179,9 @@ def _run(
 ) -> list[nn.Module]:
     """Run the epochs: each trains, computes the validation loss, calls the observers, and is stored."""
     members = way.members
-    optimizer = _optimizer(training, members.parameters, way.copies)
-    schedule, after_step, after_epoch = _schedule(training, optimizer, way)
-    best, report = Best(len(members.models), training.patience), progress or _nothing
+    optimizer = optimizer_of(training, members.parameters, way.copies)
+    schedule, after_step, after_epoch = schedule_of(training, optimizer, way)
+    best, report = Best(len(members.models), training.patience), progress or nothing
     keeper = Keeper(checkpoint, training, type(way).__name__, members, optimizer, schedule, best, observers)
     with seeded(training.seed, members.device):
         history = keeper.resume()
@@ -347,61 +346,3 @@ def _built(builds: Sequence[Build], seeds: Sequence[int], device: str | torch.de
 def _resume(path: Path | None, training: Training, seeds: Sequence[int], networks: list[nn.Module]) -> None:
     if path is not None and (saved := Checkpoint.read(path, training, seeds)):
         saved.load_networks(networks)
-
-
-# Optimizer and schedule
-
-
-def _schedule(
-    training: Training, optimizer: Optimizer, way: Epochs
-) -> tuple[LRScheduler, Callable[[], object], Callable[[], object]]:
-    """The schedule of the learning rate, and the functions to call after each step and after each epoch."""
-    if training.schedule == "one_cycle":
-        highest = [group["lr"] for group in optimizer.param_groups]
-        steps = training.epochs * len(way)
-        share = training.warm_up + 1e-9 * (training.warm_up * steps == 1)  # PyTorch divides by warm_up steps - 1
-        cycle = OneCycleLR(optimizer, highest, steps, pct_start=share, cycle_momentum=False)
-        return cycle, cycle.step, _nothing
-    steps_down = MultiStepLR(optimizer, training.milestones, gamma=0.1)
-    return steps_down, _nothing, steps_down.step
-
-
-def _nothing(*_: object) -> None:
-    pass
-
-
-def _optimizer(training: Training, parameters: Named, copies: Named | None = None) -> Optimizer:
-    """The optimizer of the parameters.
-
-    Args:
-        training: the configuration.
-        parameters: what to train, by name.
-        copies: copies in half precision of some parameters, which the fused layers use in their place.
-    """
-    if not parameters:
-        raise ValueError("build must make a network with parameters to train, got one without any")
-    rate, decay = training.learning_rate, training.weight_decay
-    groups = []
-    left = dict(parameters)
-    for group in (*training.groups, Group("")):
-        named = {name: parameter for name, parameter in left.items() if name.startswith(group.prefix)}
-        if not named and group.prefix:
-            raise ValueError(
-                f"groups must have prefixes of parameter names, got {group.prefix!r}; those in no group yet "
-                f"are {', '.join(left)}"
-            )
-        left = {name: parameter for name, parameter in left.items() if name not in named}
-        settings = {"lr": rate * group.rate, "weight_decay": decay * group.decay, "rate": group.rate}
-        groups.append({"params": list(named.values()), **settings})
-    groups = [group for group in groups if group["params"]]
-    if copies:
-        from stationary.training import _stacked_triton as stacked
-
-        return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()})
-    device = next(iter(parameters.values())).device.type
-    if training.optimizer != "sgd" and device == "cpu":
-        return LightAdam(groups, rate, decoupled=training.optimizer == "adamw")
-    if training.optimizer != "sgd":
-        kind = Adam if training.optimizer == "adam" else AdamW
-        return kind(groups, rate, fused=True, capturable=device == "cuda")
-    return SGD(groups, rate, training.momentum, nesterov=training.nesterov, fused=True)
