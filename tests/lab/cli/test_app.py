@@ -28,8 +28,8 @@ from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.experiments.cifar10 import trunk
 from stationary.lab.report.content import Section
-from stationary.lab.runs.execute import Outcome, Task
 from stationary.lab.runs.store import RunStore
+from stationary.lab.runs.units import Outcome, Task
 
 REAL = tuple(EXPERIMENTS)  # the experiments that there are, without those that a test adds
 

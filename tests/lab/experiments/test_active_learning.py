@@ -12,8 +12,9 @@ from stationary.lab.experiments.active import config, learners, problems, report
 from stationary.lab.experiments.active.config import CLASSES_ONLY, SECONDS, WAYS, Config
 from stationary.lab.report.render import render_csv
 from stationary.lab.runs import inside
-from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.execute import run_missing
 from stationary.lab.runs.store import RunStore
+from stationary.lab.runs.units import Task
 
 SMOKE = {(c.dataset, c.method): c for c in config.configs("smoke")}
 

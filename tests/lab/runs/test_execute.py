@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from stationary.lab.experiments.base import Experiment
-from stationary.lab.runs import execute
-from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs import engines, execute, units
+from stationary.lab.runs.execute import run_missing
 from stationary.lab.runs.inside import PROGRESS
 from stationary.lab.runs.store import RunStore
+from stationary.lab.runs.units import Task
 
 FAKE, PARTS = Experiment("fake"), Experiment("parts")  # written by the fixture ``fake``
 NO_RAY = "Ray is not installed: pip install 'stationary[ray]'"
@@ -243,13 +244,13 @@ def test_an_address_without_ray_fails_at_once(fake, store):
 
 
 def test_what_runs_is_marked_and_what_waits_is_not(fake, store, monkeypatch):
-    tasks, seen, work = [fake(seed=0), fake(seed=1, what="raise"), fake(seed=2)], [], execute.work
+    tasks, seen, work = [fake(seed=0), fake(seed=1, what="raise"), fake(seed=2)], [], units.work
 
     def watched(unit, device, **where):
         seen.append([store.state(*task.key) for task in tasks])
         return work(unit, device, **where)
 
-    monkeypatch.setattr(execute, "work", watched)
+    monkeypatch.setattr(engines, "work", watched)
     run_missing(tasks, store)
     assert seen == [["running", "missing", "missing"], ["done", "running", "missing"], ["done", "failed", "running"]]
 
@@ -365,14 +366,14 @@ def test_processes_run_in_lockstep(parts, tmp_path, store):
 def test_a_process_that_does_not_end_is_not_waited_for(fake, store, monkeypatch):
     """As one does that waits for a lock which a killed one has held; found by benchmarks/kill.py."""
 
-    class Stuck(execute.ProcessPoolExecutor):
+    class Stuck(engines.ProcessPoolExecutor):
         def shutdown(self, wait=True, *, cancel_futures=False):
             for process in list((self._processes or {}).values())[:1]:
                 os.kill(process.pid, signal.SIGSTOP)
             super().shutdown(wait, cancel_futures=cancel_futures)
 
-    monkeypatch.setattr(execute, "ProcessPoolExecutor", Stuck)
-    monkeypatch.setattr(execute, "ENDING_S", 0.5)
+    monkeypatch.setattr(engines, "ProcessPoolExecutor", Stuck)
+    monkeypatch.setattr(engines, "ENDING_S", 0.5)
     tasks = [fake(seed=seed) for seed in range(3)]
     assert run_missing(tasks, store, jobs=2).done == 3
     until = time.monotonic() + 20
@@ -386,14 +387,14 @@ def test_a_process_that_dies_while_it_sends_its_result_is_replaced(fake, store, 
     """The pool waits for the rest of the result and does not notice; Python must not wait for the pool when it ends."""
     program = f"""
         from pathlib import Path
-        from stationary.lab.runs import execute
+        from stationary.lab.runs import engines, execute, units
         from stationary.lab.runs.store import RunStore
         from fake.config import Config
         from stationary.lab.experiments.base import Experiment
         if __name__ == "__main__":
-            execute.ENDING_S = 1.0
+            engines.ENDING_S = 1.0
             configs = [Config(0, "tear once", folder={str(tmp_path)!r}), Config(1)]
-            tasks = [execute.Task(Experiment("fake"), config) for config in configs]
+            tasks = [units.Task(Experiment("fake"), config) for config in configs]
             assert execute.run_missing(tasks, RunStore(Path({str(store.root)!r})), jobs=2).done == 2
     """
     script = tmp_path / "program.py"
@@ -419,7 +420,7 @@ def test_processes_give_the_same_results_and_share_the_threads(fake, store, monk
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_replaced(fake, store, tmp_path, monkeypatch):
-    monkeypatch.setattr(execute, "RETRIES", 2)
+    monkeypatch.setattr(engines, "RETRIES", 2)
     tasks = [fake(seed=0, what="die"), fake(seed=1, what="die once", folder=str(tmp_path)), fake(seed=2, seconds=0.2)]
     summary = run_missing(tasks, store, jobs=2)
     ((task, error),) = summary.failures
@@ -434,7 +435,8 @@ def test_processes_end_with_their_parent(fake, tmp_path, ending):
     program = f"""
         import signal
         from pathlib import Path
-        from stationary.lab.runs.execute import Task, run_missing
+        from stationary.lab.runs.execute import run_missing
+        from stationary.lab.runs.units import Task
         from stationary.lab.runs.store import RunStore
         from fake.config import Config
         from stationary.lab.experiments.base import Experiment
@@ -480,7 +482,8 @@ from pathlib import Path
 from fake.config import Config
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import Experiment
-from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.execute import run_missing
+from stationary.lab.runs.units import Task
 from stationary.lab.runs.inside import PROGRESS
 from stationary.lab.runs.store import RunStore
 
@@ -571,7 +574,7 @@ def test_ray_loses_a_node_and_all_results_arrive(fake, store, tmp_path, cluster)
 @pytest.mark.slow
 def test_ray_replaces_a_worker_that_is_killed(fake, parts, store, tmp_path, cluster, monkeypatch):
     """And it passes on where the data is, and runs in lockstep."""
-    monkeypatch.setattr(execute, "RETRIES", 1)
+    monkeypatch.setattr(engines, "RETRIES", 1)
     monkeypatch.setenv("STATIONARY_DATA", str(tmp_path))  # after the cluster was started
     once = replace(fake(seed=1, what="die once", folder=str(tmp_path)), num_gpus=0)
     tasks = [replace(fake(seed=0, what="die"), num_gpus=0), once, *parts(0, 1, 2)]
@@ -591,7 +594,8 @@ def test_ray_after_its_driver_was_killed_does_only_the_rest(fake, store, tmp_pat
     tasks = [fake(seed=0), *hanging]
     program = f"""
         from pathlib import Path
-        from stationary.lab.runs.execute import Task, run_missing
+        from stationary.lab.runs.execute import run_missing
+        from stationary.lab.runs.units import Task
         from stationary.lab.runs.store import RunStore
         from fake.config import Config
         from stationary.lab.experiments.base import Experiment
@@ -623,7 +627,7 @@ def test_a_worker_needs_neither_matplotlib_nor_jinja2():
         import sys
         sys.modules.update(dict.fromkeys(("matplotlib", "jinja2", "typer", "rich")))  # refused
         from stationary.lab.experiments import EXPERIMENTS
-        from stationary.lab.runs.execute import Task, work
+        from stationary.lab.runs.units import Task, work
         for experiment in EXPERIMENTS.values():
             assert experiment.run.run, experiment.name
         experiment = EXPERIMENTS["covariance"]
@@ -655,6 +659,6 @@ def test_a_worker_without_the_disk_keeps_nothing(fake, tmp_path):
         sign.parent.mkdir(exist_ok=True)
         if sign.parent == tmp_path:
             sign.touch()
-        started, (outcome,) = execute._announced((task,), "cpu", 1, sign)
+        started, (outcome,) = engines._announced((task,), "cpu", 1, sign)
         assert started is None and outcome.error is None
         assert bool(outcome.arrays["inside"]) == (sign.parent == tmp_path)

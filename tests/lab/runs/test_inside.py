@@ -18,9 +18,10 @@ from stationary.lab.experiments.arena.protocol import PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.run import generated
 from stationary.lab.runs import inside
-from stationary.lab.runs.execute import Outcome, Task, run_missing
+from stationary.lab.runs.execute import run_missing
 from stationary.lab.runs.inside import PROGRESS, Progress, Watched, progress_of
 from stationary.lab.runs.store import RunStore
+from stationary.lab.runs.units import Outcome, Task
 from stationary.training import _checkpoint
 
 UCI = EXPERIMENTS["uci"]

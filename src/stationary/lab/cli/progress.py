@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from stationary._extras import extra
-from stationary.lab.runs.execute import Outcome, Task
 from stationary.lab.runs.inside import Progress as Inside
 from stationary.lab.runs.inside import progress_of
 from stationary.lab.runs.provenance import duration, seconds_of
 from stationary.lab.runs.store import RunStore, running
+from stationary.lab.runs.units import Outcome, Task
 
 with extra("experiments"):
     import typer

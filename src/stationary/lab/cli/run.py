@@ -23,8 +23,9 @@ from stationary.lab.cli.select import Selection, choices_from
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.base import NeedsData
 from stationary.lab.runs import execute
-from stationary.lab.runs.execute import Task, run_missing
+from stationary.lab.runs.execute import run_missing
 from stationary.lab.runs.store import ERROR, RESULT, RunStore
+from stationary.lab.runs.units import Task
 
 
 def run(
