@@ -252,7 +252,7 @@ def test_what_was_interrupted_continues_as_if_it_was_not(tmp_path, monkeypatch, 
             assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 5e-4)
             return super().step(closure)
 
-    monkeypatch.setattr(import_module("stationary.training.train"), "SGD", Watched)
+    monkeypatch.setattr(import_module("stationary.training._optimizer"), "SGD", Watched)
     path, seen = tmp_path / "folder" / "checkpoint", []
     if after:
         interrupted(path, after)
