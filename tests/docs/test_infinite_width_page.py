@@ -115,3 +115,20 @@ def test_the_verdicts_are_those_of_the_tables():
         f"but the entropy is worse, {found[2]}, and so is the NLPD, {found[3]}",
     ):
         assert part in words
+
+
+def test_the_table_of_trunks_is_that_of_the_stored_run():
+    tables = stored("spectral.json")["tables"]
+    text = (ROOT / "docs" / "howto" / "trunk.md").read_text()
+    short = lambda value: f"{value:.3f}".removeprefix("0")
+    for trunk in ("plain", "residual"):
+        for bound in ("no bound", "stopped early", "bound 3", "bound 1"):
+            cells = []
+            for problem in ("banana", "digits"):
+                head, limit = (
+                    tables[f"{problem}, {trunk} trunk, {bound}, {answer}"]["mean"]
+                    for answer in ("finite head", "infinite width")
+                )
+                for score in ("NLPD", "AUROC entropy", "AUROC mutual_information"):
+                    cells.append(f"{short(head[score])} / {short(limit[score])}")
+            assert f"| {trunk}, {bound} | {' | '.join(cells)} |" in text
