@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from torch import nn
 from torch.nn import functional as F
 
 import stationary as st
-from stationary.inference.infinite_width import _classes
+from stationary.inference.infinite_width import _classes, _search
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._sums import alone
 
@@ -196,3 +197,17 @@ def test_curvatures_of_classes_lead_to_the_same_minimum(own):
     found = _classes.solve(problem, rough.mean, nearby=roots)
     torch.testing.assert_close(found.mean, _classes.solve(problem).mean, rtol=0, atol=1e-6)
     assert not own or roots.shape == (4, 15, 15)
+
+
+def test_the_search_judges_fits_that_are_at_their_minimum():
+    """Of separable rows with a large variance the evidence and what is left out change up to the end of a fit."""
+    digits = load_digits()
+    u, y = torch.tensor(digits.data[:200]) / 16, torch.tensor(digits.target[:200])
+    passes = Passes(Basis.of("matern52", _search.typical_distance(u), u), lambda rows: u[rows], len(u), None)
+    weight = torch.ones(len(u), dtype=torch.float64)
+    problem = _classes.Task(passes, y, weight, 1e4, torch.zeros(10, dtype=torch.float64), alone)
+    sample = _search.Sample("matern52", u, u, y, weight, problem.offset, None)
+    fits = [_classes.solve(problem, tolerance=tolerance) for tolerance in (_search.ROUGH, 1e-10)]
+    for judge in (_search._judged, _search._left_out):
+        found, exact = (judge(sample, problem, fit, None)[1] for fit in fits)
+        assert found == pytest.approx(exact, rel=1e-3)  # the search tells differences of about 1e-2

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes, outer, unseen
+from stationary.inference.infinite_width._basis import Passes, outer, solved_by, unseen
 from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._sums import Total
 
@@ -32,6 +32,7 @@ from stationary.inference.infinite_width._sums import Total
 TOLERANCE = 1e-8
 STEPS, INNER, HALVINGS = 100, 200, 40  # at most: Newton steps, conjugate gradients in each, and halvings of a step
 ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with the gradient
+ENOUGH = 0.1  # of the share of the gradient that may be left: a more accurate direction is for nothing
 REUSE = {"cpu": 5, "cuda": 0}  # conjugate gradients that take as long as a new factorisation of H, by the device
 LARGEST = 2**14  # unknowns up to which the whole curvature is factorised, in 2 GiB
 SLOWER = {"cpu": 4, "cuda": 40}  # as an operation of a matrix product is one of conjugate gradients, by the device
@@ -179,7 +180,7 @@ def solve(
             break
         journal.say(f"Newton step {newton}: gradient {norm:.3g}, to come below {goal:.3g}")
         journal.within(partial(problem.state, mean, loss, gradient))
-        accuracy = ACCURACY * min(1.0, norm / max(1.0, problem.scale())) ** 0.5
+        accuracy = max(ACCURACY * min(1.0, norm / max(1.0, problem.scale())) ** 0.5, ENOUGH * goal / norm)
         direction = problem.newton_direction(mean, gradient, accuracy)
         slope, step = float((direction * gradient).sum()), 1.0
         for _ in range(HALVINGS):
@@ -282,7 +283,7 @@ class _Problem:
         curvature would, as for large variances, it is factorised, here and in the later steps.
         """
         if self.task.several:
-            return -torch.cholesky_solve(gradient.mT[..., None], self.roots(mean))[..., 0].mT
+            return -solved_by(self.roots(mean), gradient.mT[..., None])[..., 0].mT
         outputs = [self.outputs(rows, phi, mean) for rows, phi in self.task.passes]
         if self.exact:
             return self._exact_direction(outputs, gradient)
@@ -314,10 +315,10 @@ class _Problem:
         """
         if self.nearby is None:
             assert self.root is not None
-            return torch.cholesky_solve(residual, self.root)
+            return solved_by(self.root, residual)
         alike = residual.mean(1, keepdim=True)
-        solved = torch.cholesky_solve((residual - alike).mT[..., None], self.nearby)[..., 0].mT
-        return solved - solved.mean(1, keepdim=True) + self.task.variance * alike
+        found = solved_by(self.nearby, (residual - alike).mT[..., None])[..., 0].mT
+        return found - found.mean(1, keepdim=True) + self.task.variance * alike
 
     @cached_property
     def patience(self) -> int:
@@ -350,7 +351,7 @@ class _Problem:
                 curvature[a, :, b] = curvature[a, :, b].tril() + curvature[a, :, b].tril(-1).mT
         matrix = self.task.total(curvature).view((c - 1) * size, -1)
         matrix.diagonal().add_(1 / self.task.variance)
-        direction = torch.cholesky_solve(((gradient - alike) @ basis).mT.reshape(-1, 1), torch.linalg.cholesky(matrix))
+        direction = solved_by(torch.linalg.cholesky(matrix), ((gradient - alike) @ basis).mT.reshape(-1, 1))
         return -direction.view(c - 1, size).mT @ basis.mT - self.task.variance * alike
 
 

@@ -18,7 +18,7 @@ from stationary.inference.infinite_width._sums import alone
 
 VARIANCE = 10.0  # where the search for the variance starts
 REACH = 6.0, 3.0  # farthest that it goes from the start, in powers of 2 for the length-scale and of 10 for the variance
-ROUGH = 1e-3  # tolerance of a fit within the search
+ROUGH = 1e-6  # tolerance of a fit within the search; 1e-3 may give the evidence of a variance of 1e4 a third too much
 COLDEST, HOTTEST = 0.01, 1.0  # temperatures
 PAIRS = 1000  # rows between which distances are measured
 LEFT_OUT = 2000  # rows, at most, each of which is predicted without itself

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width._basis import Passes, outer, unseen
+from stationary.inference.infinite_width._basis import Passes, outer, solved_by, unseen
 from stationary.inference.infinite_width._sums import Total
 from stationary.theory.isotropic import gram
 
@@ -74,7 +74,7 @@ def solve(passes: Passes, y: Tensor, weight: Tensor, variance: Tensor, noise: Te
             sums[k] += outer(phi, share)
             products[k] += phi.mT @ (share * y[rows, k])[:, None]
     root = torch.linalg.cholesky(total(sums) + torch.eye(size).to(y) / variance[:, None, None])
-    return Values(torch.cholesky_solve(total(products), root)[..., 0].mT, root)
+    return Values(solved_by(root, total(products))[..., 0].mT, root)
 
 
 def _shares(phi: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ class _Bound(torch.autograd.Function):
         sums = lower.tril() + lower.tril(-1).mT
         root = torch.linalg.cholesky(torch.eye(len(phi)).to(phi) + t * sums)
         products = phi @ (weight[:, None] * y)
-        solved = torch.cholesky_solve(products, root)
+        solved = solved_by(root, products)
         fit = weight @ y.square().sum(1) - t * (products * solved).sum()
         lost = weight.sum() - sums.trace()
         log_det = weight.sum() * (2 * math.pi * noise).log() + 2 * root.diagonal().log().sum()
@@ -178,7 +178,7 @@ class _Surprise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, y: Tensor) -> Tensor:
         root = torch.linalg.cholesky(matrix)
-        solved = torch.cholesky_solve(y, root)
+        solved = solved_by(root, y)
         ctx.save_for_backward(root, solved)
         return 2 * y.shape[1] * root.diagonal().log().sum() + (y * solved).sum()
 
