@@ -265,7 +265,7 @@ class Fit:
         constant = spread <= (CONSTANT * mean).square()
         spread, centred = torch.where(constant, 1.0, spread), torch.where(constant, 0.0, some.y - mean)
         variance = None if method.variance is None else method.variance * spread
-        noise = method.noise * spread if isinstance(method.noise, int | float) else None
+        noise = method.noise * spread if isinstance(method.noise, float) else None
         if method.lengthscale is not None and variance is not None and noise is not None:
             return Numbers(_number(method.lengthscale, u), variance, 1.0, mean, noise)
         start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
