@@ -81,6 +81,12 @@ def test_features_of_a_head_are_what_enters_it():
     assert torch.equal(posterior.rows.z, model.trunk(X).detach())
 
 
+def test_features_are_copied_before_the_next_layer_writes_into_them():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3)).eval()
+    posterior = replace(GIVEN, features="0").posterior(model, (X, LABELS))
+    assert torch.equal(posterior.rows.z, model[0](X).detach())
+
+
 def test_a_name_that_is_no_module_is_an_error():
     with pytest.raises(
         ValueError, match=r"features must be the name of a module .* got 'nothing', and the network has body"
@@ -454,6 +460,15 @@ def test_an_update_of_weighted_frequencies_is_a_fit_of_all_rows(kind):
     torch.testing.assert_close(updated.numbers.offset, whole.numbers.offset, rtol=1e-12, atol=0)
     probe = torch.cat([x, 1e4 * x])
     torch.testing.assert_close(st.predict(updated, probe).probs, st.predict(whole, probe).probs, rtol=0, atol=1e-7)
+
+
+def test_an_update_that_cannot_be_is_refused():
+    labels = torch.eye(3).long()[LABELS]
+    posterior = GIVEN.posterior(nn.Linear(4, 3), (X, labels))
+    with pytest.raises(ValueError, match=r"data with integer targets .* must have zeros and ones"):
+        posterior.update((X, 2 * labels))
+    with pytest.raises(ValueError, match="max_new_inducing must be an integer from 0 or None, got -1"):
+        posterior.update((X, labels), max_new_inducing=-1)
 
 
 def test_an_update_of_real_values_is_a_fit_of_all_rows():

@@ -19,7 +19,7 @@ from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk, outputs_of
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, check_labels, has_trunk, outputs_of
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
@@ -314,11 +314,7 @@ def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any
         y = y.reshape(len(y), -1).double()
         return Gaussian, y, y.shape[1]
     if y.ndim == 2:
-        if ((y != 0) & (y != 1)).any():
-            raise ValueError(
-                f"{name} with integer targets (n, c) must have zeros and ones, one for each label; got others: use "
-                "y.float() for a regression, or class indices (n,)"
-            )
+        check_labels(y, name)
         return Bernoulli, y.long(), y.shape[1]
     if y.ndim != 1:
         raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")

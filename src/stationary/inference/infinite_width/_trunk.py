@@ -87,7 +87,7 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
                 lambda _, args, kwargs: found.append((*args, *kwargs.values())[0]), with_kwargs=True
             )
         else:
-            handle = module.register_forward_hook(lambda _, args, output: found.append(output))
+            handle = module.register_forward_hook(lambda _, args, output: found.append(_copied(output)))
         try:
             call(network, x)
         finally:
@@ -100,6 +100,11 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
             "a module whose output has that form, or a function of a batch"
         )
     return flat(found[-1])
+
+
+def _copied(output: Any) -> Any:
+    """A copy of a tensor, since the next layer may write into it; anything else is no features."""
+    return output.clone() if isinstance(output, Tensor) else output
 
 
 def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any]) -> Tensor:
@@ -224,6 +229,15 @@ def collect(
     numbers = torch.arange(len(y), device=device) if _in_order(data) else None
     rows = Rows(z, y, weight, torch.cat(marks) if marked else None, numbers, len(y))
     return (rows if weight.all() else rows[weight > 0]), place
+
+
+def check_labels(y: Tensor, name: str) -> None:
+    """Raise an error unless the targets of several labels at once are zeros and ones; ``name`` is that of the data."""
+    if ((y != 0) & (y != 1)).any():
+        raise ValueError(
+            f"{name} with integer targets (n, c) must have zeros and ones, one for each label; got others: use "
+            "y.float() for a regression, or class indices (n,)"
+        )
 
 
 def with_float64(device: torch.device) -> torch.device:
