@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import stationary as st
-from stationary.inference.infinite_width import _classes, _search
+from stationary.inference.infinite_width import _classes, _evidence, _search
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._sums import alone
 
@@ -71,7 +71,7 @@ def brute_force(problem, u, several=False):
 @pytest.mark.parametrize("memory", [2**30, 0], ids=["kept", "computed in every pass"])
 @pytest.mark.parametrize("patience", [10**6, 0], ids=["conjugate gradients", "factorised"])
 def test_classes_are_those_of_brute_force(monkeypatch, c, memory, patience):
-    monkeypatch.setattr(_classes._Problem, "patience", patience)
+    monkeypatch.setattr(_classes.Problem, "patience", patience)
     u, y = data(c=c)
     weight = torch.rand(len(u), generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.1
     problem = task(u, y, weight=weight, offset=torch.linspace(-1, 1, c, dtype=torch.float64), memory=memory)
@@ -95,7 +95,7 @@ def test_labels_are_those_of_brute_force():
 @pytest.mark.parametrize("variance", [1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("patience", [10**6, 5, 0])
 def test_there_is_one_solution(monkeypatch, variance, patience):
-    monkeypatch.setattr(_classes._Problem, "patience", patience)
+    monkeypatch.setattr(_classes.Problem, "patience", patience)
     u, y = data(c=4, n=200)
     problem = task(u, y, m=50, variance=variance)
     plain = _classes.solve(problem, tolerance=1e-11)
@@ -164,7 +164,7 @@ def test_evidence_is_that_of_samples(c, error):
     z = torch.einsum("nm,smc->snc", phi, w)
     exact = -F.cross_entropy(z.flatten(0, 1), y.repeat(len(w)), reduction="none").view(len(w), -1).sum(1)
     log_evidence = exact.logsumexp(0) - math.log(len(w))
-    assert _classes.log_evidence(problem, solution) == pytest.approx(float(log_evidence), abs=error)
+    assert _evidence.log_evidence(problem, solution) == pytest.approx(float(log_evidence), abs=error)
 
 
 @pytest.mark.parametrize(("kind", "share"), [("two classes", 0.1), ("labels", 0.1), ("classes", 0.5)])
@@ -175,7 +175,7 @@ def test_rows_left_out_are_those_of_a_fit_without_them(kind, share):
         y = F.one_hot(y)
     problem, some = task(u, y), torch.arange(0, 60, 5)
     solution = _classes.solve(problem)
-    closed = _classes.left_out(problem, solution, some)
+    closed = _evidence.left_out(problem, solution, some)
     phi = problem.passes.basis(u[some])
     without = []
     for k, row in enumerate(some):
@@ -193,7 +193,7 @@ def test_curvatures_of_classes_lead_to_the_same_minimum(own):
     u, y = data(c=4)
     problem = task(u, y, variance=100.0)
     rough = _classes.solve(problem, tolerance=1e-2)
-    roots = _classes.curvatures(problem, rough.mean) if own else None
+    roots = _evidence.curvatures(problem, rough.mean) if own else None
     found = _classes.solve(problem, rough.mean, nearby=roots)
     torch.testing.assert_close(found.mean, _classes.solve(problem).mean, rtol=0, atol=1e-6)
     assert not own or roots.shape == (4, 15, 15)

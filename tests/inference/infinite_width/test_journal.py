@@ -96,7 +96,7 @@ def test_a_fit_that_was_stopped_continues(case, solves, tmp_path):
 @pytest.mark.parametrize("case", CASES)
 def test_the_last_solve_continues_where_it_was_stopped(case, tmp_path, monkeypatch):
     """Which is the longest step; it ends with the same posterior to the last bit, and takes no Newton step twice."""
-    taken, newton_direction = [], _classes._Problem.newton_direction
+    taken, newton_direction = [], _classes.Problem.newton_direction
 
     def counted(problem, *arguments):
         if len(taken) == counted.stop:
@@ -105,7 +105,7 @@ def test_the_last_solve_continues_where_it_was_stopped(case, tmp_path, monkeypat
         return newton_direction(problem, *arguments)
 
     counted.stop = None
-    monkeypatch.setattr(_classes._Problem, "newton_direction", counted)
+    monkeypatch.setattr(_classes.Problem, "newton_direction", counted)
     given = replace(METHOD, lengthscale=1.0, variance=100.0, temperature=0.5)
     undisturbed = posterior(case, given)
     needed = len(taken)

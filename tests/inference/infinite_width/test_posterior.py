@@ -1,11 +1,13 @@
 """What users do with a posterior of infinite width: predict, update, ask why, save and load, and make mistakes."""
 
 import math
+import os
 import pickle
 import warnings
 from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from sklearn.covariance import OAS
@@ -79,6 +81,12 @@ def test_features_of_a_head_are_what_enters_it():
     assert torch.equal(posterior.rows.z, model.trunk(X).detach())
 
 
+def test_features_are_copied_before_the_next_layer_writes_into_them():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3)).eval()
+    posterior = replace(GIVEN, features="0").posterior(model, (X, LABELS))
+    assert torch.equal(posterior.rows.z, model[0](X).detach())
+
+
 def test_a_name_that_is_no_module_is_an_error():
     with pytest.raises(
         ValueError, match=r"features must be the name of a module .* got 'nothing', and the network has body"
@@ -144,6 +152,21 @@ def test_a_file_may_hold_the_features(tmp_path):
     posterior = replace(GIVEN, store=tmp_path / "features").posterior(model, (X, LABELS))
     assert (tmp_path / "features").stat().st_size == 200 * 8 * 4
     torch.testing.assert_close(st.predict(posterior, X).probs, st.predict(GIVEN.posterior(model, (X, LABELS)), X).probs)
+
+
+def test_a_file_of_features_that_is_written_again_leaves_the_older_posterior_its_rows(tmp_path):
+    method, model = replace(GIVEN, store=tmp_path / "new" / "features"), network().eval()
+    older = method.posterior(model, (X, LABELS))
+    rows = older.rows.z.clone()
+    method.posterior(model, (X[:20] + 1, LABELS[:20]))
+    assert torch.equal(older.rows.z, rows)
+    assert torch.equal(method.posterior(model, (X, LABELS)).rows.z, rows)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk that is always full")
+def test_a_full_disk_is_named():
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        replace(GIVEN, store="/dev/full").posterior(network().eval(), (X, LABELS))
 
 
 # The trunk must stay the same
@@ -286,12 +309,19 @@ def test_without_classes_all_rows_are_whitened_together(targets):
 
 def test_prior_mean_of_frequencies():
     labels = (X[:, 0] > 1).long()
-    method = replace(GIVEN, prior_mean="frequencies")
-    far = st.predict(method.posterior(nn.Linear(4, 2), (X, labels)), 1e4 * X).probs
     share = (labels.sum() + 1) / 202
+    far = []
+    for variance in (1e-6, 5.0, 1e6):
+        method = replace(GIVEN, prior_mean="frequencies", variance=variance)
+        far.append(st.predict(method.posterior(nn.Linear(4, 2), (X, labels)), 1e4 * X).probs[:, 1])
+    noise = (0.5 * 5.0) ** 0.5 * torch.randn(
+        10**5, 2, generator=torch.Generator().manual_seed(0)
+    )  # GIVEN's temperature
+    sampled = (torch.stack([1 - share, share]).log() + noise).softmax(1)[:, 1].mean()
+    for probs, expected, error in zip(far, (share, sampled, 0.5), (1e-5, 4e-3, 1e-2), strict=True):
+        assert (probs - expected).abs().max() < error
     uncertain = st.predict(GIVEN.posterior(nn.Linear(4, 2), (X, labels)), 1e4 * X).probs
     torch.testing.assert_close(uncertain, torch.full((200, 2), 0.5))
-    assert (far[:, 1] < 0.5).all() and (far[:, 1] - share).abs().max() < 0.2  # the variance draws it towards 1/2
 
 
 def test_class_weights():
@@ -301,6 +331,11 @@ def test_class_weights():
         for weights in (None, "balanced", (1.0, 5.0))
     )
     assert balanced > plain and given > plain
+    counts, model = labels.bincount(), nn.Linear(4, 2)
+    for weights, each in (((1.0, 5.0), torch.tensor([1.0, 5.0])), ("balanced", 200 / (2 * counts))):
+        of_classes = replace(GIVEN, class_weight=weights).posterior(model, (X, labels))
+        of_rows = GIVEN.posterior(model, (X, labels), sample_weight=each[labels].double())
+        torch.testing.assert_close(st.predict(of_classes, X).probs, st.predict(of_rows, X).probs, rtol=0, atol=1e-6)
     with pytest.raises(ValueError, match="update must be of a posterior without class_weight"):
         replace(GIVEN, class_weight="balanced").posterior(nn.Linear(4, 2), (X, labels)).update((X, labels))
     with pytest.raises(ValueError, match="class_weight must have a positive number for each of 2 classes"):
@@ -425,6 +460,15 @@ def test_an_update_of_weighted_frequencies_is_a_fit_of_all_rows(kind):
     torch.testing.assert_close(updated.numbers.offset, whole.numbers.offset, rtol=1e-12, atol=0)
     probe = torch.cat([x, 1e4 * x])
     torch.testing.assert_close(st.predict(updated, probe).probs, st.predict(whole, probe).probs, rtol=0, atol=1e-7)
+
+
+def test_an_update_that_cannot_be_is_refused():
+    labels = torch.eye(3).long()[LABELS]
+    posterior = GIVEN.posterior(nn.Linear(4, 3), (X, labels))
+    with pytest.raises(ValueError, match=r"data with integer targets .* must have zeros and ones"):
+        posterior.update((X, 2 * labels))
+    with pytest.raises(ValueError, match="max_new_inducing must be an integer from 0 or None, got -1"):
+        posterior.update((X, labels), max_new_inducing=-1)
 
 
 def test_an_update_of_real_values_is_a_fit_of_all_rows():
@@ -629,6 +673,41 @@ def test_a_feature_vector_of_zero_does_not_blur_the_others():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         st.InfiniteWidth(**arguments)
+
+
+@pytest.mark.parametrize("class_weight", ["auto", {0: 1.0, 1: 2.0}, 2.0, ("one", "two")])
+def test_class_weights_of_another_kind(class_weight):
+    with pytest.raises(
+        TypeError, match="class_weight must be 'balanced', None or a tuple with a number for each class"
+    ):
+        st.InfiniteWidth(class_weight=class_weight)
+
+
+@pytest.mark.parametrize("kind", [np.float32, torch.tensor], ids=["NumPy", "PyTorch"])
+def test_numbers_of_other_libraries_count_and_go_to_a_file(tmp_path, kind):
+    numbers = {"lengthscale": 1.0, "variance": 5.0, "temperature": 0.5, "noise": 0.125}
+    method = st.InfiniteWidth(**{name: kind(value) for name, value in numbers.items()}, class_weight=[kind(1), kind(2)])
+    assert method == st.InfiniteWidth(**numbers, class_weight=(1.0, 2.0))
+    model = nn.Linear(4, 1)
+    posterior = replace(method, class_weight=None).posterior(model, (X, VALUES[:, 0]))
+    torch.testing.assert_close(posterior.numbers.noise[0].float(), 0.125 * VALUES[:, 0].var(correction=0))
+    again = st.InfiniteWidth.load(posterior.save(tmp_path / "a.safetensors"), model)
+    assert again.method == posterior.method
+
+
+def test_a_file_that_is_none_of_ours(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    with pytest.raises(ValueError, match=r"must be written by InfiniteWidthPosterior\.save, .* cannot be read"):
+        st.InfiniteWidth.load(tmp_path / "a", network())
+
+
+@pytest.mark.parametrize("targets", [LABELS, VALUES], ids=["classes", "values"])
+def test_a_fit_within_inference_mode(targets):
+    model, method = nn.Linear(4, 3 if targets.ndim == 1 else 2), st.InfiniteWidth(n_inducing=40)
+    expected = method.posterior(model, (X, targets))
+    with torch.inference_mode():
+        found = method.posterior(model, (X * 1, targets * 1), sample_weight=[1.0] * 200)
+    assert torch.equal(found.mean, expected.mean)
 
 
 def test_samples_are_refused():

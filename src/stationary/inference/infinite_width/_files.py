@@ -64,15 +64,17 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     from stationary.inference.infinite_width.method import InfiniteWidth
 
     device = with_float64(device_of(network) or torch.device("cpu"))
-    with safetensors.safe_open(str(path), "pt") as file:
-        about = file.metadata() or {}
-        if about.get("format") != "stationary infinite width 1":
-            raise ValueError(f"{path} must be written by InfiniteWidthPosterior.save, got another file")
-        tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
-    settings = json.loads(about["method"])
-    if isinstance(settings["class_weight"], list):
-        settings["class_weight"] = tuple(settings["class_weight"])
-    method = InfiniteWidth(**settings)
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            about = file.metadata() or {}
+            if about.get("format") != "stationary infinite width 1":
+                raise ValueError(f"{path} must be written by InfiniteWidthPosterior.save, got another file")
+            tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"{path} must be written by InfiniteWidthPosterior.save, got a file that cannot be read: {error}"
+        ) from error
+    method = InfiniteWidth(**json.loads(about["method"]))
     name, side = json.loads(about["place"])
     if side == "function" and features is None:
         raise ValueError("features must be the function that the posterior was made with, got None; pass it again")

@@ -19,7 +19,7 @@ from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, has_trunk, outputs_of
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, check_labels, has_trunk, outputs_of
 from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
@@ -265,7 +265,7 @@ class Fit:
         constant = spread <= (CONSTANT * mean).square()
         spread, centred = torch.where(constant, 1.0, spread), torch.where(constant, 0.0, some.y - mean)
         variance = None if method.variance is None else method.variance * spread
-        noise = method.noise * spread if isinstance(method.noise, int | float) else None
+        noise = method.noise * spread if isinstance(method.noise, float) else None
         if method.lengthscale is not None and variance is not None and noise is not None:
             return Numbers(_number(method.lengthscale, u), variance, 1.0, mean, noise)
         start = _search.typical_distance(u) if method.lengthscale is None else _number(method.lengthscale, u)
@@ -314,11 +314,7 @@ def _targets(y: Tensor, width: int | None, name: str = "data") -> tuple[type[Any
         y = y.reshape(len(y), -1).double()
         return Gaussian, y, y.shape[1]
     if y.ndim == 2:
-        if ((y != 0) & (y != 1)).any():
-            raise ValueError(
-                f"{name} with integer targets (n, c) must have zeros and ones, one for each label; got others: use "
-                "y.float() for a regression, or class indices (n,)"
-            )
+        check_labels(y, name)
         return Bernoulli, y.long(), y.shape[1]
     if y.ndim != 1:
         raise ValueError(f"{name} must have targets (n,) or (n, m), got {tuple(y.shape)}")

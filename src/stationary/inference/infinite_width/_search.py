@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.nn import functional as F
 
-from stationary.inference.infinite_width import _classes, _values
+from stationary.inference.infinite_width import _classes, _evidence, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._journal import Journal, number
 from stationary.inference.infinite_width._sums import alone
@@ -115,7 +115,7 @@ def search(
         if whole is not tries and ways:  # more rows bear a larger variance
             place = _descend(place, ways, partial(whole.loss, judge=_left_out), signs=(1,))
         found = whole(*place, _left_out)
-        return replace(found, roots=_classes.curvatures(whole.task(*place), found.mean))
+        return replace(found, roots=_evidence.curvatures(whole.task(*place), found.mean))
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
@@ -239,7 +239,7 @@ def typical_distance(u: Tensor) -> Tensor:
 def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
-        loss = -_classes.log_evidence(task, solution) / float(sample.weight.sum())
+        loss = -_evidence.log_evidence(task, solution) / float(sample.weight.sum())
         return 1.0 if temperature is None else temperature, loss
     u, y = sample.validation
     outputs = moments(task.passes.basis, solution.mean, solution.root, u, task.prior_variance)
@@ -249,7 +249,7 @@ def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, te
 def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
     some = _drawn(len(sample.u), LEFT_OUT).to(sample.u.device)
-    outputs = _classes.left_out(task, solution, some)
+    outputs = _evidence.left_out(task, solution, some)
     return _best(*outputs, sample.offset, sample.y[some], sample.weight[some], temperature)
 
 

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import IO, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +87,7 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
                 lambda _, args, kwargs: found.append((*args, *kwargs.values())[0]), with_kwargs=True
             )
         else:
-            handle = module.register_forward_hook(lambda _, args, output: found.append(output))
+            handle = module.register_forward_hook(lambda _, args, output: found.append(_copied(output)))
         try:
             call(network, x)
         finally:
@@ -99,6 +100,11 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
             "a module whose output has that form, or a function of a batch"
         )
     return flat(found[-1])
+
+
+def _copied(output: Any) -> Any:
+    """A copy of a tensor, since the next layer may write into it; anything else is no features."""
+    return output.clone() if isinstance(output, Tensor) else output
 
 
 def outputs_of(network: nn.Module, place: Place, z: Tensor, family: type[Any]) -> Tensor:
@@ -195,8 +201,8 @@ def collect(
         store: path of a file that holds the features, memory-mapped; None keeps them in memory.
         marked: whether to note by which numbers the input rows are known again.
     """
-    parts, targets, marks = _Parts(store), list[Tensor](), list[Tensor]()
-    with evaluating(network):
+    targets, marks = list[Tensor](), list[Tensor]()
+    with evaluating(network), _Parts(store) as parts:
         for x, y in labelled(data, batch_size, network, name):
             place = find_place(network, x, features) if place is None else place
             z = read(network, place, x)
@@ -214,7 +220,7 @@ def collect(
     assert place is not None
     device = with_float64(parts.device)
     z, y = parts.joined().to(device), torch.cat(targets).to(device)
-    weight = torch.ones(len(y)) if sample_weight is None else tensor_of(sample_weight, "sample_weight")
+    weight = torch.ones(len(y)) if sample_weight is None else torch.as_tensor(tensor_of(sample_weight, "sample_weight"))
     if weight.shape != (len(y),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         raise ValueError(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"
@@ -223,6 +229,15 @@ def collect(
     numbers = torch.arange(len(y), device=device) if _in_order(data) else None
     rows = Rows(z, y, weight, torch.cat(marks) if marked else None, numbers, len(y))
     return (rows if weight.all() else rows[weight > 0]), place
+
+
+def check_labels(y: Tensor, name: str) -> None:
+    """Raise an error unless the targets of several labels at once are zeros and ones; ``name`` is that of the data."""
+    if ((y != 0) & (y != 1)).any():
+        raise ValueError(
+            f"{name} with integer targets (n, c) must have zeros and ones, one for each label; got others: use "
+            "y.float() for a regression, or class indices (n,)"
+        )
 
 
 def with_float64(device: torch.device) -> torch.device:
@@ -246,14 +261,32 @@ class _Parts:
     def __init__(self, store: str | None) -> None:
         self.parts: list[Tensor] = []
         self.n, self.device = 0, torch.device("cpu")
-        self.store, self.file = store, None if store is None else open(store, "wb")  # noqa: SIM115
+        self.path = None if store is None else Path(store).absolute()
+        self.file: IO[bytes] | None = None
+
+    def __enter__(self) -> "_Parts":
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_file():  # an older posterior may have mapped it, and keeps what is in it
+                self.path.resolve().unlink()
+            self.file = self.path.open("wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            with suppress(OSError):  # what a full disk did not take
+                self.file.close()
 
     def add(self, z: Tensor) -> None:
         if self.parts and z.shape[1] != self.parts[0].shape[1]:
             raise ValueError(f"features must be as many for every batch, got {z.shape[1]} and {self.parts[0].shape[1]}")
         if self.file is not None:
             z = z.cpu().contiguous()
-            self.file.write(z.numpy().tobytes())
+            try:
+                self.file.write(z.numpy().tobytes())
+                self.file.flush()
+            except OSError as error:  # that of a full disk names no file
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
             self.parts = [z[:1]]
         else:
             self.parts.append(z)
@@ -261,12 +294,11 @@ class _Parts:
         self.n += len(z)
 
     def joined(self) -> Tensor:
-        if self.file is None or self.store is None:
+        if self.path is None:
             return torch.cat(self.parts)
-        self.file.close()
         [first] = self.parts
         size = self.n * first.shape[1]
-        return torch.from_file(self.store, shared=True, size=size, dtype=first.dtype).view(self.n, -1)
+        return torch.from_file(str(self.path), shared=True, size=size, dtype=first.dtype).view(self.n, -1)
 
 
 @dataclass

@@ -1,14 +1,15 @@
 """The method: what there is to choose, and how a posterior is made of a trained network and its data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from stationary._checks import check_finite
+from stationary._checks import check_finite, is_count
 from stationary.inference.base import Method, Networks, only_network
 from stationary.inference.infinite_width._files import load
 from stationary.inference.infinite_width._fit import Fit
@@ -42,10 +43,10 @@ class InfiniteWidth(Method):
         lengthscale: length-scale of the kernel in the geometry, one number; None chooses it.
         variance: prior variance of the outputs; None chooses it. For a regression it is in units of the targets'
             variance.
-        temperature: temperature of the posterior of a classifier, a factor on the variance of its outputs, from 0 to 1,
-            for its probabilities alone: below 1 they are less timid near the data, and far away they are those of the
-            prior at any temperature. None chooses it by the validation data; without them by rows that are each left
-            out where there is no trunk, and it is 1 where there is one.
+        temperature: temperature of the posterior of a classifier, a positive factor on the variance of its outputs, for
+            its probabilities alone: below 1 they are less timid near the data, and far away they are those of the
+            prior at any temperature. None chooses it, from 0.01 to 1, by the validation data; without them by rows that
+            are each left out where there is no trunk, and it is 1 where there is one.
         noise: noise variance of a regression, in units of the targets' variance; None chooses it. "input" lets it
             depend on the input, as a second process that the residuals show; far from the data it is the constant that
             would be chosen.
@@ -58,9 +59,11 @@ class InfiniteWidth(Method):
             for one with a trunk. A column that turns out irrelevant is then never far.
         features: where the features are: the name of a module whose output they are, or a function of a batch of
             inputs. None takes what enters the last linear layer, or the head that it belongs to.
-        prior_mean: what a classifier answers far away: "uniform", or "frequencies", those of the classes. "network" is
-            uniform far away, and near the data begins with what the network itself says: the kernel interpolates the
-            outputs of its last layer or head at the inducing inputs, and the posterior corrects them.
+        prior_mean: what a classifier answers far away: "uniform"; or "frequencies", whose outputs are on average the
+            logarithms of the classes' frequencies, so that the probabilities are between these and uniform, and nearer
+            to uniform the larger the variance is. "network" is uniform far away, and near the data begins with what the
+            network itself says: the kernel interpolates the outputs of its last layer or head at the inducing inputs,
+            and the posterior corrects them.
         class_weight: weights of the classes, a tuple; or "balanced", which gives all classes the same total.
         search_rows: largest number of rows, of the data and of the validation data, that the search looks at.
         seed: seed of the choice of inducing inputs and of the rows that the search looks at.
@@ -121,11 +124,15 @@ class InfiniteWidth(Method):
                 f"{self.checkpoint}: leave it out"
             )
         for name in ("lengthscale", "variance", "temperature", "noise"):
-            if getattr(self, name) not in (None, "input"):
-                check_finite(name, getattr(self, name), "leave it out to have it chosen")
+            number: Any = getattr(self, name)
+            if number is not None and not isinstance(number, str):
+                number = number.tolist() if isinstance(number, Tensor) else number
+                check_finite(name, number, "leave it out to have it chosen")
+                object.__setattr__(self, name, float(number))  # as a file can hold it
         for name in ("n_inducing", "search_rows", "batch_size"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            if not is_count(getattr(self, name)):
                 raise ValueError(f"{name} must be a positive integer, got {getattr(self, name)!r}")
+        object.__setattr__(self, "class_weight", _class_weight(self.class_weight))
 
     def trains(self, network: nn.Module) -> bool:
         """Whether there is anything in front of the network's only head or linear layer, unless that is used too."""
@@ -175,11 +182,12 @@ class InfiniteWidth(Method):
         read = {"features": self.features, "batch_size": self.batch_size}
         store = None if self.store is None else str(self.store) + (f".{dist.get_rank()}" if self.distributed else "")
         held = None
-        with together(self.distributed):
+        with torch.inference_mode(False), together(self.distributed):
             rows, place = collect(network, None, data, sample_weight=sample_weight, store=store, **read)  # type: ignore[arg-type]
             if validation is not None:
                 held, _ = collect(network, place, validation, name="validation", marked=True, **read)  # type: ignore[arg-type]
-        return Fit(self, network, place, rows, held).posterior()
+        with torch.inference_mode(False):  # the search takes slopes
+            return Fit(self, network, place, rows, held).posterior()
 
     @staticmethod
     def load(path: str | Path, network: nn.Module, features: Reader | None = None) -> InfiniteWidthPosterior:
@@ -191,3 +199,17 @@ class InfiniteWidth(Method):
             features: the function that gives the features, where the posterior was made with one.
         """
         return load(path, network, features)
+
+
+def _class_weight(value: Any) -> Any:
+    """The weights of the classes as a tuple of numbers; "balanced" and None stay."""
+    if value is None or (isinstance(value, str) and value == "balanced"):
+        return value
+    try:
+        if isinstance(value, str | Mapping):
+            raise TypeError
+        return tuple(float(weight) for weight in value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"class_weight must be 'balanced', None or a tuple with a number for each class, in order; got {value!r}"
+        ) from error

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stationary._checks import is_count
 from stationary.inference._replay import Replayed
 from stationary.inference.infinite_width import _classes, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, Products, at_a_time, greedy
@@ -18,7 +19,7 @@ from stationary.inference.infinite_width._journal import Journal
 from stationary.inference.infinite_width._noise import Noise
 from stationary.inference.infinite_width._outputs import of_classes
 from stationary.inference.infinite_width._sums import Total, alone
-from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, collect, read
+from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, check_labels, collect, read
 from stationary.nn.inputs import prepared
 from stationary.nn.running import Batches, Inputs, batches, evaluating, wants_gradients
 from stationary.predictive import Bernoulli, Categorical, Gaussian, Joint, P, grouped
@@ -293,12 +294,14 @@ class InfiniteWidthPosterior:
             )
         if self.method.distributed:
             raise ValueError("update must be called where distributed=False; make the posterior of all rows again")
+        most = self.method.n_inducing if max_new_inducing is None else max_new_inducing
+        if most != 0 and not is_count(most):
+            raise ValueError(f"max_new_inducing must be an integer from 0 or None, got {max_new_inducing!r}")
         [network] = self.networks
         self.fingerprint.check(network, self.place)
         new, _ = collect(network, self.place, data, sample_weight=sample_weight, batch_size=self.method.batch_size)
         new = new.to(self.basis.factor.device)
         numbers, mean, rows = self._with_classes(new)
-        most = self.method.n_inducing if max_new_inducing is None else max_new_inducing
         u = self.geometry(new.z)
         chosen = greedy(self.basis, u, most, UNSEEN)
         basis = self.basis.extended(u[chosen]) if len(chosen) else self.basis
@@ -325,6 +328,8 @@ class InfiniteWidthPosterior:
                 f"data must have targets like those before, {tuple(self._rows().y.shape[1:])} for each row; got "
                 f"{tuple(y.shape[1:])} {y.dtype}"
             )
+        if self.family is Bernoulli:
+            check_labels(y, "data")
         rows, mean, offset = self._rows() + replace(new, y=y), self.mean, self.numbers.offset
         if self.family is Categorical:
             if y.min() < 0:
