@@ -540,6 +540,11 @@ def test_what_may_shuffle_has_no_row_numbers(loader):
     posterior = GIVEN.posterior(nn.Linear(4, 3), loader)
     with pytest.raises(ValueError, match=r"nearest needs training rows in the order of the data.*shuffle=False"):
         posterior.nearest(X)
+    if isinstance(loader, DataLoader):
+        with pytest.raises(
+            ValueError, match=r"sample_weight must meet its rows in the order of the data.*shuffle=False"
+        ):
+            GIVEN.posterior(nn.Linear(4, 3), loader, sample_weight=torch.rand(200))
 
 
 @pytest.mark.parametrize("data", [DataLoader(ROWS, 50), list(DataLoader(ROWS, 50))], ids=["loader", "list"])
