@@ -656,6 +656,27 @@ def test_few_rows_repeated_rows_and_features_of_zero():
         assert pred.probs.isfinite().all() and pred.mutual_information().isfinite().all()
 
 
+@pytest.mark.parametrize("geometry", ["polar", "euclidean", "whitened"])
+@pytest.mark.parametrize("targets", [LABELS, VALUES], ids=["classes", "values"])
+def test_what_overflows_in_a_trunk_of_16_bits_is_far(geometry, targets):
+    """Finite inputs of which it makes infinities, and with one layer more NaN."""
+    model = network(3 if targets.ndim == 1 else 2).eval()
+    with torch.no_grad():
+        model.body[3].weight *= 100
+    model.half()
+    posterior = replace(GIVEN, geometry=geometry).posterior(model, (X.half(), targets))
+    x = torch.tensor([[3e4, 0, 0, 0], [0, 3e4, -3e4, 0], [-3e4, 3e4, 3e4, 3e4]]).half()
+    z = model.body(x).relu()
+    assert z.isinf().any(1).all()
+    for features in (z, z - z):
+        pred, prior = posterior._of_features(features.float()), posterior.prior()
+        for name, value in prior.tensors().items():
+            found = getattr(pred, name)
+            torch.testing.assert_close(found, value.to(found).expand_as(found), msg=name)
+    mean, _ = st.exact_predictor(posterior)(x)
+    assert mean.isfinite().all()
+
+
 def test_a_feature_vector_of_zero_does_not_blur_the_others():
     x = torch.cat([X, torch.zeros(1, 4)])
     posterior = replace(GIVEN, geometry="polar", n_inducing=201).posterior(
