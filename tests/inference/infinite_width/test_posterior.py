@@ -401,6 +401,18 @@ def test_given_numbers_stay():
     assert numbers.variance == 7.0 and numbers.temperature == 0.3
 
 
+def test_the_search_looks_at_no_more_rows_than_it_may(monkeypatch):
+    looked, search = [], _search.search
+    monkeypatch.setattr(
+        _search, "search", lambda sample, *args, **more: [looked.append(sample), search(sample, *args, **more)][1]
+    )
+    method = st.InfiniteWidth(n_inducing=50, search_rows=40)
+    method.posterior(network(), (X, LABELS), validation=(X[:60] + 1, LABELS[:60]))
+    [sample] = looked
+    assert len(sample.u) == len(sample.y) == len(sample.validation[0]) == 40
+    assert st.InfiniteWidth().search_rows == 5000
+
+
 def test_the_rows_that_chose_are_remembered():
     posterior = st.InfiniteWidth(n_inducing=50, search_rows=40).posterior(
         network(), (X, LABELS), validation=(X[:60] + 1, LABELS[:60])
