@@ -2,7 +2,12 @@
 
 import csv
 import json
+import math
 from pathlib import Path
+
+import torch
+
+from stationary.theory import softmax
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "results", (ROOT / "docs" / "infinite_width.md").read_text()
@@ -88,6 +93,23 @@ def test_the_table_of_uci_is_that_of_the_summary():
                 f"{bold(f'{accuracy[k]:.3f}', accuracy[k] == max(accuracy))}"
             )
         assert f"| {method} | {' | '.join(cells)} |" in page
+
+
+def test_probabilities_are_as_near_to_samples_as_the_page_says():
+    """Ten classes, outputs of means within about 9 and of variances from .1 to 100."""
+    generator = torch.Generator().manual_seed(0)
+    means, variances = 3 * torch.randn(1000, 10, generator=generator), torch.logspace(-1, 2, 20).repeat(50)
+    noise, away, errors = torch.randn(10**5, 10, generator=generator), [], []
+    probs = softmax.of_gaussian(means, variances).probabilities
+    for mean, variance, found in zip(means[:20], variances, probs, strict=False):
+        sampled = (mean + variance.sqrt() * noise).softmax(1)
+        away.append((found - sampled.mean(0)).abs().mean())
+        errors.append(sampled.std(0).mean() / len(noise) ** 0.5)
+    shrunk = (means * (1 + math.pi / 8 * variances[:, None]).rsqrt()).softmax(1)
+    numbers = torch.stack([torch.stack(away).mean(), torch.stack(errors).mean(), (shrunk - probs).abs().max()]).tolist()
+    words = " ".join(PAGE.split())
+    assert f"are {numbers[0]:.4f} away on average for ten classes, less than the samples' own standard error" in words
+    assert numbers[0] < numbers[1] and f"is up to {numbers[2]:.2f} away" in words, numbers
 
 
 def rows_of(heading):

@@ -401,6 +401,18 @@ def test_given_numbers_stay():
     assert numbers.variance == 7.0 and numbers.temperature == 0.3
 
 
+def test_the_search_looks_at_no_more_rows_than_it_may(monkeypatch):
+    looked, search = [], _search.search
+    monkeypatch.setattr(
+        _search, "search", lambda sample, *args, **more: [looked.append(sample), search(sample, *args, **more)][1]
+    )
+    method = st.InfiniteWidth(n_inducing=50, search_rows=40)
+    method.posterior(network(), (X, LABELS), validation=(X[:60] + 1, LABELS[:60]))
+    [sample] = looked
+    assert len(sample.u) == len(sample.y) == len(sample.validation[0]) == 40
+    assert st.InfiniteWidth().search_rows == 5000
+
+
 def test_the_rows_that_chose_are_remembered():
     posterior = st.InfiniteWidth(n_inducing=50, search_rows=40).posterior(
         network(), (X, LABELS), validation=(X[:60] + 1, LABELS[:60])
@@ -540,6 +552,11 @@ def test_what_may_shuffle_has_no_row_numbers(loader):
     posterior = GIVEN.posterior(nn.Linear(4, 3), loader)
     with pytest.raises(ValueError, match=r"nearest needs training rows in the order of the data.*shuffle=False"):
         posterior.nearest(X)
+    if isinstance(loader, DataLoader):
+        with pytest.raises(
+            ValueError, match=r"sample_weight must meet its rows in the order of the data.*shuffle=False"
+        ):
+            GIVEN.posterior(nn.Linear(4, 3), loader, sample_weight=torch.rand(200))
 
 
 @pytest.mark.parametrize("data", [DataLoader(ROWS, 50), list(DataLoader(ROWS, 50))], ids=["loader", "list"])
@@ -649,6 +666,27 @@ def test_few_rows_repeated_rows_and_features_of_zero():
         assert posterior.basis.size <= 6
         pred = st.predict(posterior, torch.cat([x, torch.tensor([[3e38, -3e38, 0, 1.0]])]))
         assert pred.probs.isfinite().all() and pred.mutual_information().isfinite().all()
+
+
+@pytest.mark.parametrize("geometry", ["polar", "euclidean", "whitened"])
+@pytest.mark.parametrize("targets", [LABELS, VALUES], ids=["classes", "values"])
+def test_what_overflows_in_a_trunk_of_16_bits_is_far(geometry, targets):
+    """Finite inputs of which it makes infinities, and with one layer more NaN."""
+    model = network(3 if targets.ndim == 1 else 2).eval()
+    with torch.no_grad():
+        model.body[3].weight *= 100
+    model.half()
+    posterior = replace(GIVEN, geometry=geometry).posterior(model, (X.half(), targets))
+    x = torch.tensor([[3e4, 0, 0, 0], [0, 3e4, -3e4, 0], [-3e4, 3e4, 3e4, 3e4]]).half()
+    z = model.body(x).relu()
+    assert z.isinf().any(1).all()
+    for features in (z, z - z):
+        pred, prior = posterior._of_features(features.float()), posterior.prior()
+        for name, value in prior.tensors().items():
+            found = getattr(pred, name)
+            torch.testing.assert_close(found, value.to(found).expand_as(found), msg=name)
+    mean, _ = st.exact_predictor(posterior)(x)
+    assert mean.isfinite().all()
 
 
 def test_a_feature_vector_of_zero_does_not_blur_the_others():

@@ -14,6 +14,7 @@ LENGTH = 0.3  # weight of the length beside the direction
 SMALLEST = 1e-12  # length below which a feature vector counts as of this length
 SPREAD = 0.01  # smallest standard deviation of the logarithm of the length
 LARGEST = 1e30  # a place beyond counts as there; ONNX holds the number in 32 bits
+OVERFLOW = 3e38  # a feature beyond, or one that is not a number, counts as this
 LONGEST = 1e3  # the same for the length: a feature vector of 0 must not be so far that rounding moves the others
 
 Weighted: TypeAlias = Iterable[tuple[Tensor, Tensor]]  # values (n, d) or (n,) and weights (n,) of some rows at a time
@@ -43,8 +44,9 @@ class Geometry:
     scale: Tensor
 
     def __call__(self, z: Tensor) -> Tensor:
-        """(n, d') the place of each feature vector, in float64."""
+        """(n, d') the place of each feature vector, in float64; what overflowed in the network, also to NaN, is far."""
         z = z.to(self.shift)
+        z = torch.where(z.abs() < OVERFLOW, z, OVERFLOW)
         if self.name == "euclidean":
             return ((z - self.shift) / self.scale).clamp(-LARGEST, LARGEST)
         if self.name == "whitened":

@@ -201,6 +201,12 @@ def collect(
         store: path of a file that holds the features, memory-mapped; None keeps them in memory.
         marked: whether to note by which numbers the input rows are known again.
     """
+    in_order = _in_order(data)
+    if sample_weight is not None and isinstance(data, DataLoader) and not in_order:
+        raise ValueError(
+            "sample_weight must meet its rows in the order of the data, got a DataLoader that may draw them otherwise; "
+            "pass one with shuffle=False and no sampler of its own, or two tensors"
+        )
     targets, marks = list[Tensor](), list[Tensor]()
     with evaluating(network), _Parts(store) as parts:
         for x, y in labelled(data, batch_size, network, name):
@@ -226,7 +232,7 @@ def collect(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"
         )
     weight = weight.to(device).double()
-    numbers = torch.arange(len(y), device=device) if _in_order(data) else None
+    numbers = torch.arange(len(y), device=device) if in_order else None
     rows = Rows(z, y, weight, torch.cat(marks) if marked else None, numbers, len(y))
     return (rows if weight.all() else rows[weight > 0]), place
 

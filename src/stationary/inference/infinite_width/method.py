@@ -157,7 +157,7 @@ class InfiniteWidth(Method):
             networks: the trained network; it is not changed, and must not change afterwards.
             data: its training data, two tensors or an iterable of batches (x, y), which is read once. It may shuffle;
                 what it augments is taken as it comes.
-            sample_weight: (n,) weights of the rows; a row of weight 2 counts as two.
+            sample_weight: (n,) weights of the rows, in the order of the data; a row of weight 2 counts as two.
             validation: data that the network was not trained on, by whose NLPD the length-scale, the variance and the
                 temperature (or the noise) are chosen.
             observed: not used.
