@@ -88,8 +88,8 @@ def vbll(task: Task, seed: int) -> Fitted:
     (x, y), (held, labels) = ((columns(x), y) for x, y in (task.train, task.validation))
 
     def probs(layer: Any, x: Tensor) -> Tensor:
-        with seeded(seed, x.device):
-            return layer.predictive(x, SAMPLES).detach()
+        with seeded(seed, x.device), torch.no_grad():
+            return layer.predictive(x, SAMPLES)
 
     def candidate(wishart_scale: float) -> tuple[float, tuple[float, Any]]:
         layer = DiscClassification(task.n_features, task.n_classes, 1 / len(x), "diagonal", wishart_scale=wishart_scale)
