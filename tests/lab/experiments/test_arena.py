@@ -19,6 +19,7 @@ from stationary.lab.data import cifar10, clinc150, corrupted, grey_images
 from stationary.lab.experiments.arena import config, images, ranks, report, report_opening, report_second, run, trunks
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
+from stationary.lab.experiments.arena.methods.classifiers import vbll_outputs
 from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.tasks import Standardised, folded
@@ -104,6 +105,18 @@ def test_a_column_that_hardly_varies_does_not_choose_the_prior_of_laplace(task, 
     assert chosen == pytest.approx(fitted("laplace").chosen["prior_precision"], rel=0.2), (
         "an unused weight changes it a little"
     )
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_outputs_of_vbll_are_those_of_its_own_code():
+    if not installed("vbll"):
+        pytest.skip("vbll is not installed: make arena")
+    from vbll import DiscClassification
+
+    torch.manual_seed(0)
+    layer, x = DiscClassification(7, 4, 0.01, "diagonal").double(), torch.randn(20, 7).double()
+    ours, theirs = vbll_outputs(layer, x), layer.logit_predictive(x)
+    assert torch.allclose(ours.mean, theirs.mean) and torch.allclose(ours.scale, theirs.scale)
 
 
 def test_metrics_are_those_of_the_definition():
