@@ -280,6 +280,16 @@ def test_how_far_below_the_marginal_is_counted_by_split():
     assert "on 15 of 15 splits" in " ".join(report_tables.losses_of_values(found))
 
 
+def test_the_target_says_whether_it_is_met():
+    methods = {"random forest": -0.5, "ensemble": 0.5, "infinite width": 0.0}
+    one = report_tables.found_of(of_values(methods), VALUES_EVENT)["boston"]
+    for n, verdict in ((2, "met"), (3, "missed")):
+        said = report_tables.target({f"table {k}": one for k in range(n)})
+        assert said.startswith(f"{verdict}: most often better is the ensemble of 5 on {n} of {n} tables of standard")
+    once = report_tables.found_of(of_values(methods, n=1), VALUES_EVENT)
+    assert report_tables.target(once) == "not decided, with one split of each kind."
+
+
 def test_differences_stand_with_their_paired_errors_and_intervals_by_table():
     found = report_tables.found_of(of_values({"marginal": 0.0, "ensemble": 0.5, "infinite width": -1.5}), VALUES_EVENT)
     tables = list(report_paired.of_values(found))
