@@ -357,7 +357,7 @@ def losses_of_classes(found: Found) -> list[str]:
 
 
 def target(found: Found) -> str:
-    """Say whether a peer is better beyond chance on too many tables that have several splits, and on how many which is."""
+    """Say whether a peer is better beyond chance on too many tables with several splits, and which is on the most."""
     parts, worst = [], 0
     for kind in KINDS:
         ahead = better_peers(found, kind)
