@@ -82,7 +82,7 @@ def laplace(task: Task, seed: int) -> Fitted:
 
 
 def vbll_outputs(layer: Any, x: Tensor) -> Any:
-    """Return what a layer of vbll says of its outputs for all rows, by two products; its own code has two for each row."""
+    """Return the outputs of a layer of vbll for all rows, by two products; its own code takes two for each row."""
     weights = layer.W()
     return type(weights)(x @ weights.mean.mT, (x.square() @ weights.var.mT).sqrt()) + layer.noise()
 
