@@ -20,6 +20,7 @@ from stationary.lab.experiments.arena import (
     report_cost,
     report_left_out,
     report_opening,
+    report_paired,
     report_recipes,
     report_second,
     report_tables,
@@ -66,6 +67,11 @@ def results(folder: Path, *, tables: bool = False) -> Results:
 def tables(some: Iterable[Table]) -> list[str]:
     """Tables in Markdown, each under its caption."""
     return [render_markdown([Section("", "", "", tables=(table,))]).removeprefix("## \n\n").strip() for table in some]
+
+
+def folded(some: Iterable[Table]) -> list[list[str]]:
+    """Captions and tables, to be unfolded by the reader."""
+    return [table.split("\n\n", 1) for table in tables(some)]
 
 
 def left_out(root: Path, name: str) -> str:
@@ -157,7 +163,7 @@ def page_of_details(root: Path) -> str:
             "event": event,
             "name": words.name_of(dataset),
             "losses": report.in_words(methods),
-            "tables": [table.split("\n\n", 1) for table in tables(report.tables(event, dataset, methods))],
+            "tables": folded(report.tables(event, dataset, methods)),
         }
         for (event, dataset), methods in found.items()
     }
@@ -202,8 +208,11 @@ def page_of_tables(root: Path) -> str:
         not_run=report_tables.not_run(values, classes),
         cost=tables(report_cost.tables(cost)) if cost else [],
         cost_about=cost,
-        left_out=[table.split("\n\n", 1) for table in tables(report_left_out.tables(classes))],
+        left_out=folded(report_left_out.tables(classes)),
         told_classes=report_left_out.in_words(classes),
+        far_below=report_paired.far_below(values),
+        of_values=folded(report_paired.of_values(values)),
+        of_classes=folded(report_paired.of_classes(classes)),
     )
 
 

@@ -3,12 +3,22 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
 from pages import hook
 
+from stationary.lab.experiments.arena import report, report_recipes, report_second, report_tables
 from stationary.lab.experiments.arena.config import EVENTS, FROZEN, IMAGES, TRAINING, Config, configs, one_ensemble
 from stationary.lab.experiments.arena.digests import FEATURES
-from stationary.lab.experiments.arena.protocol import PROTOCOL, rows
-from stationary.lab.experiments.arena.protocol_tables import OF_EVENT, rows_of_classes, rows_of_values
+from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, PROTOCOL, RECIPES, rows
+from stationary.lab.experiments.arena.protocol_tables import (
+    OF_EVENT,
+    TABLES_EVENT,
+    VALUES_EVENT,
+    rows_of_classes,
+    rows_of_values,
+)
+from stationary.lab.experiments.arena.seeds import over_seeds
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "results" / "arena"
@@ -65,3 +75,83 @@ def test_features_are_those_of_the_trunks():
         if EVENTS[dataset] in (IMAGES, TRAINING) and not one_ensemble(dataset, method):
             expected = [digests[dataset][0 if dataset in FROZEN else seed] for seed in seeds]
             assert content["numbers"]["features"] == expected
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The numbers of each data set with features."""
+    return {dataset: methods for (_, dataset), methods in report.by_dataset(hook("arena").results(STORED)).items()}
+
+
+@pytest.fixture(scope="module")
+def of_tables():
+    results = hook("arena").results(STORED, tables=True)
+    return report_tables.found_of(results, VALUES_EVENT), report_tables.found_of(results, TABLES_EVENT)
+
+
+def ahead(methods, peer, ours, unknown):
+    """Whether a peer is better than a configuration by more than a paired standard error."""
+    difference = report_second.minus(methods, ours, peer, f"AUROC: {unknown}")
+    return difference.mean < -difference.std
+
+
+def lowest(methods, name, n=1):
+    """The methods with the lowest means of those whose probabilities these are."""
+    means = {method: over_seeds(of, name).mean for method, of in methods.items() if report.has_probabilities(method)}
+    return set(sorted(means, key=lambda method: means[method])[:n])
+
+
+def test_who_else_is_to_be_used_for_images(found):
+    """The words of "When to use something else" are those of the template; here is what they rest on."""
+    fashion = found["fashion-mnist"]
+    gaussians = ("ddu", "mahalanobis", "rmd")
+    assert all(ahead(fashion, peer, INFINITE_WIDTH, unknown) for peer in gaussians for unknown in ("MNIST", "notMNIST"))
+    assert all(ahead(fashion, peer, FROM_NETWORK, "notMNIST") for peer in gaussians)
+    assert [peer for peer in gaussians if ahead(fashion, peer, FROM_NETWORK, "MNIST")] == ["rmd"]
+    of_trunk = {
+        "own": ("cifar10", "cifar10-five", "cifar10-strict"),
+        "frozen": ("cifar10-imagenet", "cifar10-imagenet-five"),
+    }
+    kinds = {
+        trunk: [(found[dataset], unknown) for dataset in of for unknown in report.unknowns(found[dataset])]
+        for trunk, of in of_trunk.items()
+    }
+    for peer in ("vim", "knn"):
+        for of in kinds.values():
+            assert sum(ahead(methods, peer, INFINITE_WIDTH, unknown) for methods, unknown in of) > len(of) / 2
+        every = [pair for of in kinds.values() for pair in of]
+        assert len(every) == 9 and sum(ahead(methods, peer, FROM_NETWORK, unknown) for methods, unknown in every) == 5
+    trained = [found[dataset] for dataset, event in EVENTS.items() if event == IMAGES and dataset not in FROZEN]
+    assert all(lowest(methods, name) == {"ensemble"} for methods in trained for name in ("NLPD", "ECE"))
+
+
+def test_longer_training_is_where_others_are_ahead(found):
+    better = {
+        recipe: report.better(found[recipe], report_recipes.UNKNOWN.removeprefix("AUROC: ")) for recipe in RECIPES
+    }
+    assert {recipe for recipe, peers in better.items() if peers} == {recipe for recipe in RECIPES if "longer" in recipe}
+
+
+def test_who_else_is_to_be_used_for_questions_and_tables(found, of_tables):
+    assert not report.better(found["clinc150"], "out of scope")
+    assert lowest(found["clinc150"], "NLPD", 4) == {"ensemble", "mc dropout", "finite head", "restored prior"}
+    _, classes = of_tables
+    best = {data: min(of, key=lambda method: report_tables.mean(of, method, "NLPD")) for data, of in classes.items()}
+    assert best == {"diabetes": INFINITE_WIDTH, "adult": "catboost", "connect-4": "tabpfn", "covtype": "tabpfn"}
+
+
+def test_what_the_page_says_of_single_tables_of_values(of_tables):
+    values, _ = of_tables
+    of = lambda data, name: {m: report_tables.mean(values[data], m, name) for m in values[data]}
+    coverage, energy = of("naval", "coverage: gap"), of("energy", "coverage: gap")
+    ours = coverage.pop(INFINITE_WIDTH)
+    assert 0.7 < ours < 0.9 and energy[INFINITE_WIDTH] < 0.6 and np.median(list(energy.values())) < 0.6
+    assert all(coverage[method] < 0.01 for method in ("ensemble", "mc dropout", "laplace", "finite network"))
+    assert min(coverage["gaussian process"], coverage["sparse gaussian process"]) > 0.95
+    width, error = of("naval", "width: gap"), of("naval", "RMSE: gap")
+    assert (
+        round(width[INFINITE_WIDTH] / width["marginal"]) == 4 and max(error, key=lambda m: error[m]) == INFINITE_WIDTH
+    )
+    rmse, gap, tail = (of("wine", name) for name in ("RMSE: standard", "log-likelihood: gap", "log-likelihood: tail"))
+    assert all(rmse[m] < rmse[INFINITE_WIDTH] and gap[m] > gap[INFINITE_WIDTH] for m in ("random forest", "ensemble"))
+    assert tail["ensemble"] < tail[INFINITE_WIDTH] < tail["random forest"]

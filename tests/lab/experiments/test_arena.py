@@ -19,6 +19,7 @@ from stationary.lab.data import cifar10, clinc150, corrupted, grey_images
 from stationary.lab.experiments.arena import config, images, ranks, report, report_opening, report_second, run, trunks
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
+from stationary.lab.experiments.arena.methods.classifiers import vbll_outputs
 from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.tasks import Standardised, folded
@@ -104,6 +105,18 @@ def test_a_column_that_hardly_varies_does_not_choose_the_prior_of_laplace(task, 
     assert chosen == pytest.approx(fitted("laplace").chosen["prior_precision"], rel=0.2), (
         "an unused weight changes it a little"
     )
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_outputs_of_vbll_are_those_of_its_own_code():
+    if not installed("vbll"):
+        pytest.skip("vbll is not installed: make arena")
+    from vbll import DiscClassification
+
+    torch.manual_seed(0)
+    layer, x = DiscClassification(7, 4, 0.01, "diagonal").double(), torch.randn(20, 7).double()
+    ours, theirs = vbll_outputs(layer, x), layer.logit_predictive(x)
+    assert torch.allclose(ours.mean, theirs.mean) and torch.allclose(ours.scale, theirs.scale)
 
 
 def test_metrics_are_those_of_the_definition():
@@ -227,7 +240,7 @@ def test_the_opening_has_both_configurations_beside_the_best_peer():
     assert table.rows[0][1:] == ("0.550", "0.700", "MSP 0.900 (one run)", None, once)
     del methods["msp"]
     (row,) = report_opening.table({("unknown images", "data"): methods}).rows
-    assert row[3:] == ("KNN 0.800", "−0.250 ± 0.050", "no: 1 of 1 is better")
+    assert row[3:] == ("KNN 0.800", "−0.2500 ± 0.0500", "no: 1 of 1 is better")
     del methods["knn"]
     methods["msp"] = {seed: {"AUROC: u": 0.1, "NLPD": value, "ECE": 0.1} for seed, value in enumerate((0.3, 0.2))}
     (row,) = report_opening.table({("unknown images", "data"): methods}).rows
@@ -412,6 +425,23 @@ def test_ranks_are_by_mean_auroc_and_shift_is_its_own_event():
 
 
 # Data
+
+
+def test_means_under_shift_have_a_spread_and_a_paired_difference():
+    names = ("NLPD: severity 1", "NLPD: severity 2")
+    of = {"infinite width": ((1.0, 3.0), (2.0, 4.0)), "msp": ((2.0, 3.0), (4.0, 4.0)), "ensemble": ((1.0, 1.0),)}
+    methods = {
+        method: {seed: dict(zip(names, pair, strict=True)) for seed, pair in enumerate(values)}
+        for method, values in of.items()
+    }
+    (table,) = report.shift_tables("cifar10", methods)
+    assert table.columns[-2:] == ("mean", "ours minus it")
+    rows = {row[0]: row[-2:] for row in table.rows}
+    assert list(rows) == ["ensemble of 5", "ours, infinite width", "the network itself"]
+    mean, difference = rows["the network itself"]
+    assert (mean.mean, mean.std) == (3.25, pytest.approx(0.75 * 2**0.5))
+    assert (difference.mean, difference.std) == (-0.75, 0.25)
+    assert rows["ensemble of 5"][0].std is None and rows["ensemble of 5"][1] is None
 
 
 def test_questions_are_verified(tmp_path):

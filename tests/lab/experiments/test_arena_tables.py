@@ -11,7 +11,16 @@ import torch
 from scipy import stats
 
 from stationary.lab.data import uci, uci_regression
-from stationary.lab.experiments.arena import config, report, report_left_out, report_tables, run, tables, values
+from stationary.lab.experiments.arena import (
+    config,
+    report,
+    report_left_out,
+    report_paired,
+    report_tables,
+    run,
+    tables,
+    values,
+)
 from stationary.lab.experiments.arena.config import GENERATED_TABLE, GENERATED_VALUES, Config
 from stationary.lab.experiments.arena.methods.regressors import REGRESSORS, with_noise
 from stationary.lab.experiments.arena.methods.tabular import CLASSIFIERS
@@ -269,6 +278,36 @@ def test_how_far_below_the_marginal_is_counted_by_split():
     gaps = report_tables.below_marginal(found)
     assert len(gaps) == 15 and all(gap == pytest.approx(-1.5, abs=0.1) for gap, *_ in gaps)
     assert "on 15 of 15 splits" in " ".join(report_tables.losses_of_values(found))
+
+
+def test_the_target_says_whether_it_is_met():
+    methods = {"random forest": -0.5, "ensemble": 0.5, "infinite width": 0.0}
+    one = report_tables.found_of(of_values(methods), VALUES_EVENT)["boston"]
+    for n, verdict in ((2, "met"), (3, "missed")):
+        said = report_tables.target({f"table {k}": one for k in range(n)})
+        assert said.startswith(f"{verdict}: most often better is the ensemble of 5 on {n} of {n} tables of standard")
+    once = report_tables.found_of(of_values(methods, n=1), VALUES_EVENT)
+    assert report_tables.target(once) == "not decided, with one split of each kind."
+
+
+def test_differences_stand_with_their_paired_errors_and_intervals_by_table():
+    found = report_tables.found_of(of_values({"marginal": 0.0, "ensemble": 0.5, "infinite width": -1.5}), VALUES_EVENT)
+    tables = list(report_paired.of_values(found))
+    assert len(tables) == 3 + 3 * 3, "differences of each kind of split; error, coverage and width of each"
+    of = {method: numbers["log-likelihood: gap"] for method, numbers in found["boston"].items()}
+    paired = np.array([of["infinite width"][k] - of["ensemble"][k] for k in range(5)])
+    row = next(row for row in tables[1].rows if row[0] == "ensemble of 5")
+    assert row[1] == f"{paired.mean():+.2f} ± {stats.sem(paired):.2f}".replace("-", "\N{MINUS SIGN}")
+    assert "ours, infinite width" not in [row[0] for row in tables[1].rows]
+    said = report_paired.far_below(found)
+    assert said[1] == (
+        "Boston, gap splits 0, 1, 2, 3 and 4: RMSE 0.90, intervals 0.90 wide, which hold a share of 0.90"
+    )
+    near = report_tables.found_of(of_values({"marginal": 0.0, "infinite width": -0.5}), VALUES_EVENT)
+    assert report_paired.far_below(near) == []
+    single = {"adult": {m: {"NLPD": {0: 0.5}, "ECE": {0: 0.1, 1: 0.1}} for m in ("catboost", "infinite width")}}
+    (table,) = report_paired.of_classes(single)
+    assert table.columns == ("method", "NLPD", "ECE") and table.rows == (("CatBoost", None, "+0.000 ± 0.000"),)
 
 
 def test_the_report_of_classes_has_a_table_for_each_data_set():

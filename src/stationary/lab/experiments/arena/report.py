@@ -155,13 +155,26 @@ def shift_tables(dataset: str, methods: Methods) -> Iterator[Table]:
         if not found:
             continue
         severities = list(next(iter(found.values())))
-        mean = {method: float(np.mean([of[name].mean for name in severities])) for method, of in found.items()}
+        averaged = {
+            method: {seed: {metric: float(np.mean([of[name] for name in severities]))} for seed, of in values.items()}
+            for method, values in methods.items()
+            if method in found
+        }
+        mean = {method: over_seeds(values, metric) for method, values in averaged.items()}
         rows: list[tuple[Cell, ...]] = [
-            (whose(method), *(found[method][name] for name in severities), Measured(mean[method]))
-            for method in sorted(mean, key=lambda method: -sign * mean[method])
+            (
+                whose(method),
+                *(found[method][name] for name in severities),
+                mean[method],
+                difference(averaged, method, metric),
+            )
+            for method in sorted(mean, key=lambda method: -sign * mean[method].mean)
         ]
-        columns = ("method", *(name.removeprefix(f"{metric}: ") for name in severities), "mean")
-        yield Table(f"{name_of(dataset)}, {SHIFT}: {metric} of 15 corruptions.", columns, tuple(rows))
+        columns = ("method", *(name.removeprefix(f"{metric}: ") for name in severities), "mean", "ours minus it")
+        caption = (
+            f"{name_of(dataset)}, {SHIFT}: {metric} of 15 corruptions. Ours minus it is the mean of infinite width "
+        )
+        yield Table(f"{caption}minus the row's, with its paired standard error.", columns, tuple(rows))
 
 
 def _shifted(name: str, metric: str = "") -> bool:

@@ -12,9 +12,9 @@ from stationary.lab.experiments.arena.protocol import (
 )
 from stationary.lab.experiments.arena.report import KNOWN, better, has_probabilities, highest_once, unknowns
 from stationary.lab.experiments.arena.report_second import BESIDE_NETWORK, minus
-from stationary.lab.experiments.arena.seeds import Methods, over_seeds
+from stationary.lab.experiments.arena.seeds import Methods, over_seeds, signed
 from stationary.lab.experiments.arena.words import called, listed, name_of
-from stationary.lab.report.content import Cell, Measured, Table
+from stationary.lab.report.content import Cell, Table
 
 OURS = (INFINITE_WIDTH, FROM_NETWORK)
 Found = dict[tuple[str, str], Methods]
@@ -45,7 +45,7 @@ def table(found: Found, recipe: str | None = None) -> Table:
                     f"{name_of(report_recipes.PLAIN if trunk else dataset)}{trunk}: {name_of(unknown)}",
                     *(f"{mean[method]:.3f}" if method in mean else None for method in OURS),
                     f"{PROTOCOL[best].label} {mean[best]:.3f}{' (one run)' * (len(methods[best]) == 1)}",
-                    _signed(minus(methods, INFINITE_WIDTH, best, name)),
+                    signed(minus(methods, INFINITE_WIDTH, best, name), 4),
                     "; ".join(missed) or "yes",
                 )
             )
@@ -59,7 +59,7 @@ def table_of_known(found: Found) -> Table:
         (
             name_of(dataset),
             *(
-                _signed(minus(methods, ours, NETWORK_METHOD, name), 4)
+                signed(minus(methods, ours, NETWORK_METHOD, name), 4)
                 for name in BESIDE_NETWORK
                 for ours in OURS
                 if ours in methods
@@ -71,12 +71,6 @@ def table_of_known(found: Found) -> Table:
     columns = ("known", *(f"{name}, {which}" for name in BESIDE_NETWORK for which in ("first", "second")))
     caption = "Known inputs: ours minus the network itself, with the paired standard error; below 0 ours is better."
     return Table(caption, columns, tuple(rows))
-
-
-def _signed(found: Measured | None, digits: int = 3) -> str | None:
-    if found is None:
-        return None
-    return f"{found.mean:+.{digits}f} ± {found.std or 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def worse_than_network(found: Found, ours: str) -> str:

@@ -17,6 +17,13 @@ def measured(numbers: list[float]) -> Measured:
     return Measured(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None)
 
 
+def signed(found: Measured | None, digits: int) -> str | None:
+    """Write a difference and its standard error."""
+    if found is None:
+        return None
+    return f"{found.mean:+.{digits}f} ± {found.std or 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
 def mean_difference(differences: list[float]) -> Measured | None:
     """Return the mean of paired differences and its standard error; None if there are fewer than two."""
     if len(differences) < 2:
