@@ -106,7 +106,7 @@ def test_the_last_solve_continues_where_it_was_stopped(case, tmp_path, monkeypat
 
     counted.stop = None
     monkeypatch.setattr(_classes.Problem, "newton_direction", counted)
-    given = replace(METHOD, lengthscale=1.0, variance=100.0, temperature=0.5)
+    given = replace(METHOD, lengthscale=1.0, variance=1e4, temperature=0.5)
     undisturbed = posterior(case, given)
     needed = len(taken)
     taken.clear()
@@ -117,6 +117,8 @@ def test_the_last_solve_continues_where_it_was_stopped(case, tmp_path, monkeypat
     counted.stop = None
     continued = posterior(case, replace(given, checkpoint=tmp_path / "found"))
     assert len(taken) == needed
+    own = [problem.own_at is not None for problem in taken]
+    assert any(own) == (case != "labels"), "the curvatures of each class, which are made again, are among what helps"
     assert all(torch.equal(a, b) for a, b in zip(parts(continued), parts(undisturbed), strict=True))
 
 

@@ -174,6 +174,8 @@ def solve(
     if begun := journal.begun:
         mean, loss, gradient = begun["mean"], float(begun["loss"]), begun["gradient"]
         problem.root, problem.exact = begun.get("root"), bool(begun["exact"])
+        if "own_at" in begun:
+            problem.take_own_curvatures(begun["own_at"])
     for newton in range(1, STEPS + 1):
         norm = float(gradient.norm())
         if norm <= goal:
@@ -211,12 +213,14 @@ class Problem:
         self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
         self.shrink = (1 + math.pi / 8 * task.prior_variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
         self._scale: float | None = None
+        self.own_at: Tensor | None = None  # where ``nearby`` is the curvatures of, if they were made here
         self.exact = False  # whether Newton's directions come from a factorisation
 
     def state(self, mean: Tensor, loss: float, gradient: Tensor) -> dict[str, Tensor]:
         """Where a solve is, as tensors by name, from which it goes on to the same end."""
         found = {"mean": mean, "loss": number(loss), "gradient": gradient, "exact": torch.tensor(self.exact)}
-        return found if self.root is None else found | {"root": self.root}
+        more = {"root": self.root, "own_at": self.own_at}
+        return found | {name: tensor for name, tensor in more.items() if tensor is not None}
 
     def scale(self) -> float:
         """The norm of the gradient at W = 0."""
@@ -279,8 +283,9 @@ class Problem:
     def newton_direction(self, mean: Tensor, gradient: Tensor, accuracy: float) -> Tensor:
         """- curvature^-1 gradient: exactly for several labels, else by conjugate gradients with H in front.
 
-        These are quick where H is close to the curvature. Where they have taken as long as a factorisation of the whole
-        curvature would, as for large variances, it is factorised, here and in the later steps.
+        These are quick where H is close to the curvature. Where they have taken as long as it takes to factorise the
+        curvature of each class alone, these go in front, here and in the later steps; and where that is not enough, as
+        for large variances, the whole curvature is factorised.
         """
         if self.task.several:
             return -solved_by(self.roots(mean), gradient.mT[..., None])[..., 0].mT
@@ -289,11 +294,27 @@ class Problem:
             return self._exact_direction(outputs, gradient)
         if self.nearby is None and self.root is None:
             [self.root] = self.roots(mean)
+        size, c = gradient.shape
+        own = c > 2 and c * size**2 <= LARGEST**2
+        found, good = self._conjugate(outputs, gradient, accuracy, self.own_patience if own else self.patience)
+        if own and not good:
+            self.take_own_curvatures(mean)
+            found, good = self._conjugate(outputs, gradient, accuracy, self.patience)
+        self.exact = not good and gradient.numel() <= LARGEST
+        return self._exact_direction(outputs, gradient) if self.exact else found
+
+    def take_own_curvatures(self, mean: Tensor) -> None:
+        """Put the curvatures of each class alone at W in front of conjugate gradients."""
+        self.nearby = self.root = None  # before others are made, which are as large
+        self.nearby, self.own_at = torch.stack(list(self.own_roots(mean))), mean
+
+    def _conjugate(self, outputs: list[Tensor], gradient: Tensor, accuracy: float, most: int) -> tuple[Tensor, bool]:
+        """- curvature^-1 gradient by at most so many conjugate gradients, and whether it is accurate enough."""
         solution, residual = torch.zeros_like(gradient), -gradient
         step = preconditioned = self._nearly_solved(residual)
         product = (residual * preconditioned).sum()
         first = product
-        for taken in range(self.patience):
+        for taken in range(most):
             curved = self.times_curvature(outputs, step)
             length = product / (step * curved).sum()
             solution = solution + length * step
@@ -303,10 +324,9 @@ class Problem:
             if float(product) <= accuracy**2 * float(first):
                 if taken >= REUSE.get(gradient.device.type, REUSE["cpu"]):
                     self.root = None
-                return solution
+                return solution, True
             step = preconditioned + product / before * step
-        self.exact = gradient.numel() <= LARGEST
-        return self._exact_direction(outputs, gradient) if self.exact else solution
+        return solution, False
 
     def _nearly_solved(self, residual: Tensor) -> Tensor:
         """curvature^-1 residual (M, c), roughly.
@@ -324,10 +344,24 @@ class Problem:
     def patience(self) -> int:
         """The number of conjugate gradients that take as long as a factorisation would, at most INNER."""
         size, c = self.task.passes.basis.size, len(self.task.offset)
-        n = float(self.task.total(self.task.weight.new_tensor([self.task.passes.n])))
         unknowns = size * (c - 1)
+        return min(INNER, self._as_long_as(self._n * size * unknowns * c + unknowns**3 / 3))
+
+    @cached_property
+    def own_patience(self) -> int:
+        """The number of them that take as long as the curvatures of each class alone."""
+        size, c = self.task.passes.basis.size, len(self.task.offset)
+        return min(self.patience, self._as_long_as(c * (self._n * size**2 + size**3 / 3)))
+
+    def _as_long_as(self, operations: float) -> int:
+        """The number of conjugate gradients that take as long as so many operations of matrix products."""
+        size, c = self.task.passes.basis.size, len(self.task.offset)
         slower = SLOWER.get(self.task.offset.device.type, SLOWER["cpu"])
-        return min(INNER, 5 + int((n * size * unknowns * c + unknowns**3 / 3) / (slower * 4 * n * size * c)))
+        return 5 + int(operations / (slower * 4 * self._n * size * c))
+
+    @cached_property
+    def _n(self) -> float:
+        return float(self.task.total(self.task.weight.new_tensor([self.task.passes.n])))
 
     def _exact_direction(self, outputs: list[Tensor], gradient: Tensor) -> Tensor:
         """- curvature^-1 gradient, by a Cholesky factorisation.

@@ -111,7 +111,10 @@ def search(
         place = _vertex(place, [way for way in ways if way[0]], judged)
         ways = [way for way in ways if way[1]]
         place = _vertex(_descend(place, ways, without), ways, without)
-        whole = tries if tries.sample is sample else _Tries(sample, start, variance, temperature, journal, verbose)
+        whole = tries
+        if tries.sample is not sample:
+            whole = _Tries(sample, start, variance, temperature, journal, verbose)
+            whole.last = tries.last
         if whole is not tries and ways:  # more rows bear a larger variance
             place = _descend(place, ways, partial(whole.loss, judge=_left_out), signs=(1,))
         found = whole(*place, _left_out)
@@ -198,7 +201,8 @@ class _Tries:
             task, scale = self.task(i, j), self.start * 2**i
             passes, warm = self.passes[i]
             if warm is None and self.last is not None:  # the same outputs at the inducing inputs
-                warm = passes.basis.through(self.last[0].factor @ self.last[1])
+                basis, mean = self.last
+                warm = passes.basis.through(basis(passes.basis.inducing) @ mean)
             step = self.journal.step(partial(self._tried, task, warm, judge))
             mean, temperature, loss = step["mean"], float(step["temperature"]), float(step["loss"])
             self.passes[i], self.last = (passes, mean), (passes.basis, mean)
