@@ -218,6 +218,21 @@ def test_attributes_are_listed_one_by_one(site):
     assert not [name for name in attributes if "," in name and name.endswith("_,")]
 
 
+@pytest.mark.slow
+def test_what_comes_back_is_one_item_and_fields_have_types(site):
+    """Of a second line of "Returns" no second item is made, and a NamedTuple lists its fields as attributes."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html")}
+    lists = [found for text in texts.values() for found in re.findall(r"Returns:.*?</ul>", text, re.DOTALL)]
+    assert len(lists) > 5 and all(found.count("<li") == 1 for found in lists)
+    items = [
+        item for text in texts.values() for item in re.findall(r'<li class="doc-section-item.*?</li>', text, re.DOTALL)
+    ]
+    plain = [" ".join(re.sub("<[^>]+>", "", item).split()) for item in items]
+    assert len(plain) > 500
+    assert not [item for item in plain if re.match(r"[a-z_]+ –", item)], "a field without a type"
+    assert any(item.startswith("standard_error (Tensor)") for item in plain)
+
+
 # How-to
 
 
