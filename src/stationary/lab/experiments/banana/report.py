@@ -169,7 +169,7 @@ def _beside_the_process(found: ByModel) -> dict[str, Figure]:
     figure, axes = plots.panels(2, 2, width=4.2, height=4.5)  # whose words are still read where it is 400 pixels wide
     for ax, (title, ((config, arrays), name)) in zip(axes.flat, shown.items(), strict=True):
         _map(ax, arrays[name], 0.5, config, arrays)
-        ax.set_title(title, fontsize=10)
+        ax.set_title(title, fontsize=13)
         ax.set_axis_off()
     return {"banana_four": figure}
 
@@ -183,7 +183,7 @@ def _maps(found: ByModel, name: str, top: float) -> Figure:
             if key in found:
                 config, arrays = found[key]
                 _map(ax, arrays[name], top, config, arrays)
-                ax.set_title(_label(key).replace(", ", "\n"), fontsize=plots.TITLE)
+                ax.set_title(_label(key).replace(", ", "\n", 1), fontsize=plots.TITLE)
         for ax in row:
             ax.set_axis_off()
     return figure
