@@ -80,7 +80,11 @@ def _summary(found: ByModel) -> str:
     return "\n\n".join(
         ["Does the uncertainty rise from the data to radius 8? It is 0 where a model is sure, and 0.5 is no idea."]
         + [f"{titles.get(model, model.capitalize())}: {', '.join(said)}." for model, said in sentences.items() if said]
-        + [f"At radius {CIRCLES[0]}, the least on the circle: {rays}." for rays in [_rays(found)] if rays]
+        + [
+            f"With Matérn-5/2, the least in any direction at radius {CIRCLES[0]}, in the worst seed: {rays}."
+            for rays in [_rays(found)]
+            if rays
+        ]
     )
 
 
@@ -113,7 +117,8 @@ def _verdicts(found: ByModel) -> Iterator[Verdict]:
 def _rays(found: ByModel) -> str:
     """Say how sure each model with the Matérn prior is in the direction in which it is surest, in the worst seed."""
     shown = {key: arrays["least, plain"][:, 0].min() for key, (_, arrays) in found.items() if "least, plain" in arrays}
-    return ", ".join(f"{_label(key)} {least:.2f}" for key, least in shown.items() if key[1] == "matern52")
+    names = {"gp": "VGP", "infinite width, trunk": "infinite width on a trunk"}
+    return ", ".join(f"{names.get(m, m)} {least:.2f}" for (m, prior), least in shown.items() if prior == "matern52")
 
 
 def _errors(found: ByModel) -> Table:
