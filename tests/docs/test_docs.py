@@ -208,6 +208,7 @@ def test_functions_are_shown_and_not_their_modules(site):
     text = (site / "api" / "prediction.html").read_text(encoding="utf-8")
     shown = re.findall('doc-module-name">([^<]+)<', text)
     assert shown == ["adapters"]
+    assert "stationary.<wbr>theory.<wbr>softmax.<wbr>of_gaussian<" in text, "a telephone breaks long names behind dots"
 
 
 @pytest.mark.slow
