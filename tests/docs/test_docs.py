@@ -369,13 +369,14 @@ def test_a_link_to_nothing_in_the_repository_is_a_warning(tmp_path, caplog):
 def test_formulas_become_mathml():
     mathml, page = hook("mathml"), SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
     content = '<p><span class="arithmatex">\\(a &lt; \\frac{1}{2}\\)</span></p>'
-    content += '<div class="arithmatex">\\[\\Gamma(\\nu)\\]</div>'
+    content += '<div class="arithmatex">\\[\\Gamma(\\nu)\\]</div><td>0.5 ± 0.1</td>'
     result = mathml.on_page_content(content, page=page, config=None, files=None)
     assert (
         result.count("<math") == 2
         and "<mfrac>" in result
         and 'display="block"' in result
         and "arithmatex" not in result
+        and "<td>0.5&nbsp;±&nbsp;0.1</td>" in result
     )
     with pytest.raises(Exception, match=r"page.md: the formula .*nosuchthing"):
         mathml.on_page_content(

@@ -174,7 +174,7 @@ def _beside_the_process(found: ByModel) -> dict[str, Figure]:
     figure, axes = plots.panels(2, 2, width=4.2, height=4.5)  # whose words are still read where it is 400 pixels wide
     for ax, (title, ((config, arrays), name)) in zip(axes.flat, shown.items(), strict=True):
         _map(ax, arrays[name], 0.5, config, arrays)
-        ax.set_title(title, fontsize=13)
+        ax.set_title(title, fontsize=plots.TITLE)
         ax.set_axis_off()
     return {"banana_four": figure}
 
