@@ -125,6 +125,25 @@ def test_search_works_from_disk(site, tmp_path):
         page.close()
 
 
+@pytest.mark.slow
+@pytest.mark.chromium
+def test_on_a_telephone_tables_and_pictures_scroll_and_not_the_page(site, tmp_path):
+    """And words and wide pictures stay large enough to be read."""
+    page = browser.Page(tmp_path / "profile")
+    least = "(found, size) => Math.min(...[...document.querySelectorAll(found)].map((each) => each[size]))"
+    try:
+        page.resize(400, 800, touch=True)
+        for name in ("active.html", "arena.html", "reproduce.html"):
+            page.open((site / name).as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") == 400, name
+            assert page.evaluate(f"({least})('article td:first-child', 'clientWidth')") >= 100, name
+            assert page.evaluate(f"({least})('article p > img', 'width')") > 600, name
+        page.open((site / "index.html").as_uri())
+        assert page.evaluate(f"({least})('article p > img', 'width')") < 400, "drawn for a telephone"
+    finally:
+        page.close()
+
+
 SEARCH = "document.querySelector('[data-md-component=search-query]')"
 RESOURCES = "performance.getEntriesByType('resource').map((entry) => entry.name)"
 
