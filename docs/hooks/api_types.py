@@ -40,8 +40,8 @@ def on_pre_build(*, config: Any) -> None:
 
 
 def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
-    """Make the headings of the page about types known to signatures on all pages."""
+    """Make the headings of the page about types known to signatures on all pages; break long names behind dots."""
     if page.file.src_uri == "api/types.md":
         for name in re.findall(r'id="(stationary\.[\w.]+)"', html):
             config.plugins["autorefs"].register_anchor(page, name)
-    return html
+    return re.sub(r"(?<=doc-object-name )[^>]*>[^<]+", lambda found: found[0].replace(".", ".<wbr>"), html)

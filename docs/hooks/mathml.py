@@ -1,6 +1,7 @@
 """Formulas as MathML, which browsers draw by themselves: no script and no fonts to load.
 
 ``pymdownx.arithmatex`` finds ``$...$`` and ``$$...$$``; here they are converted. A formula that cannot be is an error.
+In tables a number and its error stay on one line.
 """
 
 import html
@@ -23,4 +24,5 @@ def on_page_content(content: str, *, page: Any, config: Any, files: Any) -> str:
             raise PluginError(f"{page.file.src_uri}: the formula {latex!r} cannot be converted: {error}") from error
         return f'<{tag} class="formula">{formula}</{tag}>'
 
+    content = re.sub(r"<td.*?</td>", lambda cell: cell[0].replace(" ± ", "&nbsp;±&nbsp;"), content, flags=re.DOTALL)
     return FORMULA.sub(converted, content)

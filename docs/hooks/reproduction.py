@@ -213,20 +213,24 @@ def diverged(results: Path, numbers: Sequence[Number]) -> str:
 
 
 def provenance(known: Sequence[Origin]) -> str:
-    """The machines, versions and commits, and how many runs of which results each has."""
-    groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    """For each set of versions the machines and commits, and how many runs of which results each has."""
+    groups: dict[str, dict[tuple[str, str], list[tuple[str, str]]]] = {}
     for origin in known:
         for one in origin.environments:
             threads = f"{one['threads']} thread{'s' * (one['threads'] > 1)}"
             packages = {"Python": one["python"]} | one["versions"]
             versions = ", ".join(f"{name} {version}" for name, version in packages.items() if name != "stationary")
-            key = one.get("gpu") or f"{one['cpu']}, {threads}", commit(one), versions
-            groups.setdefault(key, []).append((origin.experiment, one["time"][:10]))
-    lines = [["results (runs)", "machine", "commit", "finished", "versions"]]
-    for (machine, of, versions), runs in groups.items():
+            machine = one.get("gpu") or f"{one['cpu']}, {threads}", commit(one)
+            groups.setdefault(versions, {}).setdefault(machine, []).append((origin.experiment, one["time"][:10]))
+    return "\n\n".join(f"With {versions}:\n\n{machines(found)}" for versions, found in groups.items())
+
+
+def machines(groups: dict[tuple[str, str], list[tuple[str, str]]]) -> str:
+    lines = [["results (runs)", "machine", "commit", "finished"]]
+    for (machine, of), runs in groups.items():
         each = ", ".join(f"`{name}` ({count})" for name, count in Counter(name for name, _ in runs).items())
         days = sorted({day for _, day in runs})
-        lines.append([each, machine, f"`{of}`", " to ".join(days[:1] + days[1:][-1:]), versions])
+        lines.append([each, machine, f"`{of}`", " to ".join(days[:1] + days[1:][-1:])])
     return grid(lines)
 
 

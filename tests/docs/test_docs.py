@@ -125,6 +125,25 @@ def test_search_works_from_disk(site, tmp_path):
         page.close()
 
 
+@pytest.mark.slow
+@pytest.mark.chromium
+def test_on_a_telephone_tables_and_pictures_scroll_and_not_the_page(site, tmp_path):
+    """And words and wide pictures stay large enough to be read."""
+    page = browser.Page(tmp_path / "profile")
+    least = "(found, size) => Math.min(...[...document.querySelectorAll(found)].map((each) => each[size]))"
+    try:
+        page.resize(400, 800, touch=True)
+        for name in ("active.html", "arena.html", "reproduce.html"):
+            page.open((site / name).as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") == 400, name
+            assert page.evaluate(f"({least})('article td:first-child', 'clientWidth')") >= 100, name
+            assert page.evaluate(f"({least})('article p > img', 'width')") > 600, name
+        page.open((site / "index.html").as_uri())
+        assert page.evaluate(f"({least})('article p > img', 'width')") < 400, "drawn for a telephone"
+    finally:
+        page.close()
+
+
 SEARCH = "document.querySelector('[data-md-component=search-query]')"
 RESOURCES = "performance.getEntriesByType('resource').map((entry) => entry.name)"
 
@@ -208,6 +227,7 @@ def test_functions_are_shown_and_not_their_modules(site):
     text = (site / "api" / "prediction.html").read_text(encoding="utf-8")
     shown = re.findall('doc-module-name">([^<]+)<', text)
     assert shown == ["adapters"]
+    assert "stationary.<wbr>theory.<wbr>softmax.<wbr>of_gaussian<" in text, "a telephone breaks long names behind dots"
 
 
 @pytest.mark.slow
@@ -216,6 +236,21 @@ def test_attributes_are_listed_one_by_one(site):
     attributes = re.findall(r"<b><code>(?:<span[^>]*>)?([^<]+)<", text)
     assert {"n_features_in_", "feature_names_in_", "conformal_", "detector_"} <= set(attributes)
     assert not [name for name in attributes if "," in name and name.endswith("_,")]
+
+
+@pytest.mark.slow
+def test_what_comes_back_is_one_item_and_fields_have_types(site):
+    """Of a second line of "Returns" no second item is made, and a NamedTuple lists its fields as attributes."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html")}
+    lists = [found for text in texts.values() for found in re.findall(r"Returns:.*?</ul>", text, re.DOTALL)]
+    assert len(lists) > 5 and all(found.count("<li") == 1 for found in lists)
+    items = [
+        item for text in texts.values() for item in re.findall(r'<li class="doc-section-item.*?</li>', text, re.DOTALL)
+    ]
+    plain = [" ".join(re.sub("<[^>]+>", "", item).split()) for item in items]
+    assert len(plain) > 500
+    assert not [item for item in plain if re.match(r"[a-z_]+ –", item)], "a field without a type"
+    assert any(item.startswith("standard_error (Tensor)") for item in plain)
 
 
 # How-to
@@ -353,13 +388,14 @@ def test_a_link_to_nothing_in_the_repository_is_a_warning(tmp_path, caplog):
 def test_formulas_become_mathml():
     mathml, page = hook("mathml"), SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
     content = '<p><span class="arithmatex">\\(a &lt; \\frac{1}{2}\\)</span></p>'
-    content += '<div class="arithmatex">\\[\\Gamma(\\nu)\\]</div>'
+    content += '<div class="arithmatex">\\[\\Gamma(\\nu)\\]</div><td>0.5 ± 0.1</td>'
     result = mathml.on_page_content(content, page=page, config=None, files=None)
     assert (
         result.count("<math") == 2
         and "<mfrac>" in result
         and 'display="block"' in result
         and "arithmatex" not in result
+        and "<td>0.5&nbsp;±&nbsp;0.1</td>" in result
     )
     with pytest.raises(Exception, match=r"page.md: the formula .*nosuchthing"):
         mathml.on_page_content(

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import torch
@@ -154,3 +155,12 @@ def test_the_table_of_trunks_is_that_of_the_stored_run():
                 for score in ("NLPD", "AUROC entropy", "AUROC mutual_information"):
                     cells.append(f"{short(head[score])} / {short(limit[score])}")
             assert f"| {trunk}, {bound} | {' | '.join(cells)} |" in text
+
+
+def test_rays_of_trunks_are_those_of_the_tables():
+    """The least uncertainty on circles around Banana, on both pages that tell of it."""
+    table = (RESULTS / "paper" / "tables.md").read_text().split("The least total uncertainty on circles")[1]
+    least = re.search(r"\| infinite width, trunk, Matérn-5/2 \| (\S+ ± \S+) \| 0.500 ", table)[1]
+    gotchas = (ROOT / "docs" / "gotchas.md").read_text()
+    assert f"Through a ReLU trunk it is {least} there, and 0.500 at radius 400" in " ".join(PAGE.split())
+    assert f"On the features of a ReLU trunk the least is {least} there" in " ".join(gotchas.split())

@@ -143,9 +143,9 @@ def test_sentences_about_estimators_are_those_of_the_stored_run():
     run, text = stored("estimators.json"), " ".join((ROOT / "docs" / "speed.md").read_text().split())
     finite, limit = (run["processes"][name] for name in ("finite, 300 units", "infinite width"))
     more = [f"{abs(part['first_s'] - part['second_s']):.1f} s" for part in (finite, limit)]
-    assert f"The first and the second fit in a process differ by {more[0]}, of infinite width by {more[1]}" in text
+    assert f"fit of a finite network in a process differ by {more[0]}, of infinite width by {more[1]}" in text
     busy = [f"{part['beside_a_busy_process']:.1f}" for part in (finite, limit)]
-    assert f"multiplies matrices a fit takes {busy[0]} and {busy[1]} times as long" in text
+    assert f"takes {busy[0]} times as long to fit, infinite width {busy[1]} times" in text
     assert f"each fitted {'once' if run['rounds'] == 1 else run['rounds']}" in text
     of_values = [rows for name, rows in run["tables"].items() if name.startswith("friedman")]
     finite = [

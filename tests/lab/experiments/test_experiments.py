@@ -145,7 +145,10 @@ def test_infinite_width_has_no_rays_around_banana(limits):
 
 def test_banana_report_says_where_it_is_surest(limits):
     section = banana_report.report(list(limits.values()))
-    assert "At radius 20, the least on the circle: infinite width, Matérn-5/2 0.50" in section.ours
+    assert (
+        "With Matérn-5/2, the least in any direction at radius 20, in the worst seed: infinite width 0.50"
+        in section.ours
+    )
     *_, least = section.tables
     assert [row[0] for row in least.rows] == [f"{model}, Matérn-5/2" for model in banana_config.INFINITE]
     old = [(c, {key: a for key, a in arrays.items() if "least" not in key}) for c, arrays in limits.values()]

@@ -344,3 +344,11 @@ def test_page_does_not_scroll_sideways(browser, width):
     assert seen.evaluate("document.documentElement.scrollWidth") <= width
     drawing = "document.querySelector('.drawing')"
     assert seen.evaluate(f"{drawing}.scrollWidth > {drawing}.clientWidth") == (width == 400), "the figure does"
+
+
+@pytest.mark.chromium
+def test_a_small_figure_shrinks_on_a_telephone(browser):
+    small = Section("Small", "", "", {"a": Figure(figsize=(4.2, 4.5))}, {"a": ""})
+    seen = browser(render_html({"small": Part(small, [ENVIRONMENT], "demo")}), 400)
+    assert seen.evaluate("document.querySelector('.drawing svg').clientWidth") > 250
+    assert seen.evaluate("document.querySelector('.drawing').scrollWidth") <= 400 - 2 * 16

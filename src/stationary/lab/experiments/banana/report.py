@@ -80,7 +80,11 @@ def _summary(found: ByModel) -> str:
     return "\n\n".join(
         ["Does the uncertainty rise from the data to radius 8? It is 0 where a model is sure, and 0.5 is no idea."]
         + [f"{titles.get(model, model.capitalize())}: {', '.join(said)}." for model, said in sentences.items() if said]
-        + [f"At radius {CIRCLES[0]}, the least on the circle: {rays}." for rays in [_rays(found)] if rays]
+        + [
+            f"With Matérn-5/2, the least in any direction at radius {CIRCLES[0]}, in the worst seed: {rays}."
+            for rays in [_rays(found)]
+            if rays
+        ]
     )
 
 
@@ -113,7 +117,8 @@ def _verdicts(found: ByModel) -> Iterator[Verdict]:
 def _rays(found: ByModel) -> str:
     """Say how sure each model with the Matérn prior is in the direction in which it is surest, in the worst seed."""
     shown = {key: arrays["least, plain"][:, 0].min() for key, (_, arrays) in found.items() if "least, plain" in arrays}
-    return ", ".join(f"{_label(key)} {least:.2f}" for key, least in shown.items() if key[1] == "matern52")
+    names = {"gp": "VGP", "infinite width, trunk": "infinite width on a trunk"}
+    return ", ".join(f"{names.get(m, m)} {least:.2f}" for (m, prior), least in shown.items() if prior == "matern52")
 
 
 def _errors(found: ByModel) -> Table:
@@ -169,7 +174,7 @@ def _beside_the_process(found: ByModel) -> dict[str, Figure]:
     figure, axes = plots.panels(2, 2, width=4.2, height=4.5)  # whose words are still read where it is 400 pixels wide
     for ax, (title, ((config, arrays), name)) in zip(axes.flat, shown.items(), strict=True):
         _map(ax, arrays[name], 0.5, config, arrays)
-        ax.set_title(title, fontsize=10)
+        ax.set_title(title, fontsize=plots.TITLE)
         ax.set_axis_off()
     return {"banana_four": figure}
 
@@ -183,7 +188,7 @@ def _maps(found: ByModel, name: str, top: float) -> Figure:
             if key in found:
                 config, arrays = found[key]
                 _map(ax, arrays[name], top, config, arrays)
-                ax.set_title(_label(key).replace(", ", "\n"), fontsize=plots.TITLE)
+                ax.set_title(_label(key).replace(", ", "\n", 1), fontsize=plots.TITLE)
         for ax in row:
             ax.set_axis_off()
     return figure
