@@ -54,12 +54,15 @@ def test_threads_that_share_a_network_predict_what_one_predicts(method, training
 
 
 def test_compiled_code_runs_compiled_again_after_threads_that_end_in_any_order():
+    def stance():
+        return torch._dynamo.eval_frame._stance.stance
+
     first, second = evaluating(st.MLP(3, 2)), evaluating(st.MLP(3, 2))
-    before = torch._dynamo.eval_frame._stance
-    first.__enter__()
-    second.__enter__()
-    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
-    first.__exit__(None, None, None)
-    assert torch._dynamo.eval_frame._stance.stance == "force_eager"
-    second.__exit__(None, None, None)
-    assert torch._dynamo.eval_frame._stance == before
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for thread, inside in ((one, first), (other, second)):
+            thread.submit(inside.__enter__).result()
+            assert stance() == "force_eager"
+        one.submit(first.__exit__, None, None, None).result()
+        assert stance() == "force_eager"
+        other.submit(second.__exit__, None, None, None).result()
+    assert stance() == "default"
