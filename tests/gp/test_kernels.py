@@ -17,6 +17,7 @@ from torch import nn
 
 import stationary as st
 from stationary.gp import kernel_of, kernels, ntk_of
+from stationary.theory.duals import _gauss_legendre
 from stationary.theory.monte_carlo import monte_carlo_kernel, random_units
 
 F64 = torch.float64
@@ -198,6 +199,15 @@ def test_gradients_in_inputs(case):
     x1, x2 = (torch.randn(n, case.dims, dtype=F64, requires_grad=True) for n in (2, 1))
     kernel = case.build().double().requires_grad_(False)
     assert torch.autograd.gradcheck(lambda a, b: kernel(a, b).to_dense(), (x1, x2), rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_after_a_first_evaluation_in_inference_mode():
+    _gauss_legendre.cache_clear()
+    kernel, x = kernel_of("matern52"), torch.randn(3, 2, requires_grad=True)
+    with torch.inference_mode():
+        kernel(x).to_dense()
+    kernel(x).to_dense().sum().backward()
+    assert x.grad.abs().sum() > 0
 
 
 @each

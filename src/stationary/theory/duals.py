@@ -220,6 +220,7 @@ def _logit_nodes(s1: Tensor, s2: Tensor, theta: Tensor, power: float) -> Iterato
 
 
 @lru_cache(maxsize=8)
+@torch.inference_mode(False)
 def _gauss_legendre(order: int) -> Tensor:
     """Nodes and weights on [-1, 1], (2, order)."""
     return torch.from_numpy(np.stack(np.polynomial.legendre.leggauss(order)))
