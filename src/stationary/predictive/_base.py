@@ -101,9 +101,8 @@ class Predictive:
 
     def __getitem__(self: P, rows: Any) -> P:
         """The prediction for some inputs: a number, a slice, numbers or a mask. One input stays a batch of one."""
-        if isinstance(rows, int):
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"rows must be in [{-len(self)}, {len(self)}), got {rows}; len(pred) is {len(self)}")
+        if isinstance(rows, int) and not -len(self) <= rows < len(self):
+            raise IndexError(f"rows must be in [{-len(self)}, {len(self)}), got {rows}; len(pred) is {len(self)}")
         if not isinstance(rows, slice):
             rows = torch.atleast_1d(torch.as_tensor(rows))
         chosen: dict[str, Any] = {
