@@ -12,8 +12,8 @@ number, ``accuracy``, decides how many nodes that takes.
 
 The nodes are as many as D is wide. Where it reaches farther than 10^4 and 10 / sqrt(accuracy), u D takes its place,
 with a u < 1 that ends that: E[sigmoid(D)] is the probability of D + L > 0 for a logistic L, and beside such a D the
-size of L no longer matters. For a D with a density of width s the error is below 0.4 / (u s)^2. Only a D that is within some
-10 / u of 0 with a chance of its own, as that of few units that are all dropped, counts as one half instead.
+size of L no longer matters. For a D with a density of width s the error is below 0.4 / (u s)^2. Only a D that is within
+some 10 / u of 0 with a chance of its own, as that of few units that are all dropped, counts as one half instead.
 """
 
 import math
