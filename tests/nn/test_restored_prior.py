@@ -109,6 +109,14 @@ def test_what_is_stored():
     torch.testing.assert_close(head.restored_prior(torch.zeros(2, 50).double()), y.var(0, correction=0).expand(2, 4))
 
 
+def test_what_inference_mode_stored_has_gradients_beside_it():
+    head, x = st.StationaryHead(3, 2), torch.randn(20, 3, requires_grad=True)
+    with torch.inference_mode():
+        st.calibrate_prior(head, x)
+    st.ExactDropout().posterior(head).joint(10 * x).covariance.sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
 def test_labels_and_features_that_vanish():
     head, x = st.StationaryHead(3, 4), torch.randn(100, 3)
     by_logits = st.calibrate_prior(head, x).restored_prior.variance.clone()

@@ -161,6 +161,7 @@ def test_rows(make):
         "list": ([3, 0], [3, 0]),
         "mask": (mask, [0, 2]),
         "array": (np.array([4, 4]), [4, 4]),
+        "nothing": ([], []),
         "number of NumPy": (np.int64(3), [3]),
         "number in a tensor": (torch.tensor(-2), [3]),
     }.values():
