@@ -6,6 +6,7 @@ import pickle
 import unittest
 from dataclasses import dataclass, field
 
+import mpmath
 import numpy as np
 import oracles
 import pytest
@@ -17,7 +18,7 @@ from torch import nn
 
 import stationary as st
 from stationary.gp import kernel_of, kernels, ntk_of
-from stationary.theory.duals import _gauss_legendre
+from stationary.theory import duals
 from stationary.theory.monte_carlo import monte_carlo_kernel, random_units
 
 F64 = torch.float64
@@ -202,7 +203,7 @@ def test_gradients_in_inputs(case):
 
 
 def test_gradients_after_a_first_evaluation_in_inference_mode():
-    _gauss_legendre.cache_clear()
+    duals._gauss_legendre.cache_clear()
     kernel, x = kernel_of("matern52"), torch.randn(3, 2, requires_grad=True)
     with torch.inference_mode():
         kernel(x).to_dense()
@@ -251,6 +252,18 @@ def test_gaussian_weights_against_quadrature(nu, s1, s2, correlation, lengthscal
     activation = lambda z: st.matern(torch.from_numpy(z), nu, lengthscale).numpy()
     exact = oracles.gaussian_pair_expectation(activation, s1, s2, correlation)
     assert ours == pytest.approx(exact, rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.parametrize("nu", [0.04, 0.1, 0.3, 1.2, 7.3, 50.0])
+@pytest.mark.parametrize("s", [0.1, 1.0, 1e3])
+def test_variances_of_rough_and_of_smooth_ones_against_the_parabolic_cylinder(nu, s):
+    """E[sigma^2] = A^2 s^(2p) / sqrt(2 pi) h_2p(2 lambda s), h_n(t) = Gamma(n + 1) e^(t^2 / 4) D_(-n-1)(t)."""
+    n, t = 2 * nu - 1, 2 * math.sqrt(2 * nu) * s
+    log_h = mpmath.loggamma(n + 1) + mpmath.mpf(t) ** 2 / 4 + mpmath.log(mpmath.pcfd(-n - 1, t))
+    log_amplitude = 2 * nu * math.log(2 * math.sqrt(2 * nu)) - math.lgamma(2 * nu)
+    exact = float(mpmath.exp(log_amplitude + n * math.log(s) + log_h) / mpmath.sqrt(2 * mpmath.pi))
+    k = torch.tensor(s**2, dtype=F64)
+    assert duals.matern(nu).value(k, k, k).item() == pytest.approx(exact, rel=1e-7, abs=1e-30)
 
 
 @quickly
