@@ -118,11 +118,12 @@ class UniformBiasKernel(NetworkKernel):
             )
 
 
-def _matern_over_weights(r: Tensor, nu: float, step: float = 0.25) -> Tensor:
+def _matern_over_weights(r: Tensor, nu: float) -> Tensor:
     """E[kappa_Mat(r xi)] in the spectral domain: int (1 + w^2)^-(nu + 1/2) e^(-nu r^2 w^2) dw, w = sinh(v), normalised.
 
     The trapezoidal rule in v converges geometrically; v is scaled by the width of the Gaussian where that is narrower.
     """
+    step = 0.25 / math.sqrt(max(1.0, nu / 2))  # large nu narrow the integrand too
     c = nu * r * r  # (lambda r)^2 / 2
     width = torch.rsqrt(1 + 2 * c)
     total = torch.full_like(r, 0.5)
