@@ -129,7 +129,8 @@ def _matern_over_weights(r: Tensor, nu: float) -> Tensor:
     total = torch.full_like(r, 0.5)
     for i in range(1, math.ceil((9 + 19 / nu) / step)):
         v = i * step * width
-        total = total + torch.exp(-c * torch.sinh(v) ** 2 - 2 * nu * (v + torch.log1p(torch.exp(-2 * v)) - math.log(2)))
+        square = torch.sinh(v.clamp(max=350.0)) ** 2  # finite, for c may be 0
+        total = total + torch.exp(-c * square - 2 * nu * (v + torch.log1p(torch.exp(-2 * v)) - math.log(2)))
     constant = 2 * math.exp(math.lgamma(nu + 0.5) - math.lgamma(nu)) / math.sqrt(math.pi)
     return constant * step * width * total
 
