@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock, RLock
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -22,6 +22,12 @@ PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two
 _turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # a lock for each model
 
 
+def turn_with(model: nn.Module) -> AbstractContextManager[Any]:
+    """Inside, no other thread is inside with this model."""
+    turn: AbstractContextManager[Any] = _turns.setdefault(model, RLock())
+    return turn
+
+
 @contextmanager
 def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     """Inside, the model is in eval mode, without gradients; afterwards every module is back in the mode it was in.
@@ -33,7 +39,7 @@ def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
         model: the model.
         gradients: whether gradients are recorded inside, after all.
     """
-    with _turns.setdefault(model, RLock()):
+    with turn_with(model):
         training = [module for module in modules_of(model) if module.training]
         if training:
             model.eval()
