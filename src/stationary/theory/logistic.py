@@ -59,15 +59,15 @@ def of_gaussian(mean: Tensor, variance: Tensor, accuracy: float = 1e-8) -> Logis
     """The expectations for D ~ N(mean, variance), element by element, in float64."""
     mean, variance = mean.double(), variance.double()
     spread = math.sqrt(2 * math.log(1 / accuracy)) * variance.sqrt()
-    unit = _unit(mean, spread, accuracy)
-    mean, variance, spread = unit * mean, unit.square() * variance, unit * spread
+    if (unit := _unit(mean, spread, accuracy)) is not None:
+        return _over(unit, of_gaussian(unit * mean, unit.square() * variance, accuracy))
 
     def characteristic(rows: Tensor, nodes: Nodes) -> Iterator[Parts]:
         for times in nodes.t.split(max(1, _block_size(mean) // len(rows))):
             modulus = torch.exp(-0.5 * variance[rows] * times[:, None].square())
             yield _wave(mean[rows] * times[:, None], modulus)
 
-    return _over(unit, _integrate(lambda *at: _sums(characteristic, *at), mean, spread, 8, math.log(1 / accuracy)))
+    return _integrate(lambda *at: _sums(characteristic, *at), mean, spread, 8, math.log(1 / accuracy))
 
 
 def of_dropout(
@@ -109,8 +109,7 @@ def of_dropout(
     norm = (scale.heaviest**2 * sums[1] + heavy.square().sum(-1)).sqrt()
     spread = math.sqrt(digits / 2) * norm + (2 * digits * variance).sqrt()  # by Hoeffding's bound
     mean = offset + (1 - drop) * first
-    unit = _unit(mean, spread, accuracy)
-    if unit.lt(1).any():
+    if (unit := _unit(mean, spread, accuracy)) is not None:
         offset, weights, variance = unit * offset, unit[:, None] * weights, unit.square() * variance
         return _over(unit, of_dropout(offset, weights, drop, variance, accuracy, factors=given))
 
@@ -145,10 +144,11 @@ def of_dropout(
     return _integrate(sums_over_nodes, mean, spread, max(8, heavy.shape[-1]), digits)
 
 
-def _unit(mean: Tensor, spread: Tensor, accuracy: float) -> Tensor:
-    """(n,) the factor on D with which it is narrow enough; 1 for most."""
+def _unit(mean: Tensor, spread: Tensor, accuracy: float) -> Tensor | None:
+    """(n,) the factor on D with which it is narrow enough; None where D is as it is."""
     reach, farthest = mean.abs() + spread, max(FARTHEST, 10 / math.sqrt(accuracy))
-    return torch.where(reach > farthest, 0.5 * farthest / reach, 1.0)
+    far = reach > farthest
+    return torch.where(far, 0.5 * farthest / reach, 1.0) if far.any() else None
 
 
 def _over(unit: Tensor, expected: LogisticExpectations) -> LogisticExpectations:
