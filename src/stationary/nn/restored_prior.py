@@ -117,11 +117,12 @@ def calibrate_prior(
     variance = _prior_variance(torch.cat(outputs), torch.cat(targets) if targets else None)
     prior = getattr(head, "restored_prior", None)
     prior = prior if isinstance(prior, RestoredPrior) else RestoredPrior().to(variance.device)
-    prior.variance = variance
     quantile = np.quantile(torch.cat(norms).double().cpu().numpy(), QUANTILE)  # torch's takes 16 million at most
-    reference = torch.as_tensor(quantile).to(variance)
-    prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
-    prior.mark = torch.tensor(_mark(head, model), device=variance.device)
+    with torch.inference_mode(False):  # gradients may need them later
+        prior.variance = variance.clone()
+        reference = torch.as_tensor(quantile).to(prior.variance)
+        prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
+        prior.mark = torch.tensor(_mark(head, model), device=variance.device)
     head.restored_prior = prior  # type: ignore[attr-defined]  # where it has none yet, it becomes a submodule
     return model
 

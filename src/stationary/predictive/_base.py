@@ -105,6 +105,7 @@ class Predictive:
             raise IndexError(f"rows must be in [{-len(self)}, {len(self)}), got {rows}; len(pred) is {len(self)}")
         if not isinstance(rows, slice):
             rows = torch.atleast_1d(torch.as_tensor(rows))
+            rows = rows if len(rows) else rows.long()  # an empty list has no type
         chosen: dict[str, Any] = {
             name: value[:, rows] if name == "samples" else value[rows] for name, value in self.tensors().items()
         }
