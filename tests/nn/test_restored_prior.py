@@ -151,7 +151,7 @@ def test_errors():
     with pytest.raises(ValueError, match="restore_prior=True needs a head that knows its prior"):
         st.predict(st.StationaryHead(3, 2), x, st.ExactDropout(restore_prior=True))
     for y in (None, torch.arange(50)):
-        with pytest.raises(ValueError, match=r"y_train must be the targets, .* one output, .* got (none|torch.int64)"):
+        with pytest.raises(ValueError, match=r"y_train must be the real targets .* got (none|torch.int64)"):
             st.calibrate_prior(st.StationaryHead(3, 1), x, y)
     with pytest.raises(ValueError, match="y_train must have one row for each of the 50 inputs, got 40"):
         st.calibrate_prior(st.StationaryHead(3, 1), x, torch.randn(40))

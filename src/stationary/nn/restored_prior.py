@@ -130,10 +130,10 @@ def calibrate_prior(
 def _prior_variance(outputs: Tensor, y: Tensor | None) -> Tensor:
     """(c,) the variance of each target, or for classes the mean variance of the logits centred over classes."""
     if y is None or not y.is_floating_point():
-        if outputs.shape[1] == 1:
+        if outputs.shape[1] == 1:  # one logit has no variance over classes
             raise ValueError(
-                "y_train must be the targets, floating point, of a network with one output, which is a regression; got "
-                f"{'none' if y is None else y.dtype}: without them its prior variance is not known"
+                "y_train must be the real targets of a network with one output, a regression; got "
+                f"{'none' if y is None else y.dtype}: pass them as floating-point numbers"
             )
         logits = outputs - outputs.mean(-1, keepdim=True)
         return logits.var(0, correction=0).mean().expand(outputs.shape[1]).clone()
