@@ -33,7 +33,9 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
+            mask = os.umask(0o077)  # the only way to read it
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

@@ -237,17 +237,17 @@ def _greedy_classes(probs: Tensor, n: int, score: str, generator: torch.Generato
             share = probs.new_ones(labels, combined.shape[-1])
         else:
             combined = _drawn(probs[:, :, chosen], generator)
-            share = 1 / (COMBINATIONS * combined.mean(1))
+            share = probs.new_full((labels, COMBINATIONS), 1 / COMBINATIONS)
     return torch.tensor(chosen)
 
 
 def _joint_entropy(combined: Tensor, share: Tensor, probs: Tensor) -> Tensor:
-    """(n,) the entropy of what is chosen and one more row, the sum over labels.
+    """(n,) the entropy of what is chosen and one more row, but for a number that all rows have; the sum over labels.
 
     Args:
-        combined: (l, s, k) probability in each sample of k combinations of values at the chosen rows.
-        share: (l, k) what a combination counts: 1 where all of them are there; 1 / (k p), p the mean of its
-            probability over samples, where they are drawn from p.
+        combined: (l, s, k) probability in each sample of k combinations of values at the chosen rows; where they are
+            drawn, relative to its mean over samples.
+        share: (l, k) what a combination counts: 1 where all of them are there, 1 / k where they are drawn.
         probs: (l, s, n, c) probabilities of all rows.
     """
     labels, samples, _, c = probs.shape
@@ -262,6 +262,8 @@ def _joint_entropy(combined: Tensor, share: Tensor, probs: Tensor) -> Tensor:
 def _drawn(probs: Tensor, generator: torch.Generator) -> Tensor:
     """(l, s, k) the probability in each sample of k combinations that are drawn from the mean over samples.
 
+    It is relative to that mean, for the product over hundreds of rows is too small a number.
+
     Args:
         probs: (l, s, b, c) probabilities at the chosen rows.
         generator: source of randomness.
@@ -270,4 +272,4 @@ def _drawn(probs: Tensor, generator: torch.Generator) -> Tensor:
     of = torch.randint(samples, (COMBINATIONS,), generator=generator)
     values = torch.multinomial(probs[:, of].reshape(-1, c), 1, generator=generator).view(labels, COMBINATIONS, b)
     picked = probs.gather(-1, values.movedim(1, -1)[:, None].expand(labels, samples, b, COMBINATIONS))
-    return picked.log().sum(2).exp()
+    return samples * picked.log().sum(2).softmax(1)

@@ -6,9 +6,11 @@ import pickle
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -270,6 +272,15 @@ def test_plain_definition_agrees_with_the_fused_version(case):
     activation(reverse).sum().backward()
     torch.testing.assert_close(tangent, reverse.grad, rtol=1e-11, atol=1e-12)
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(activation))(x), reverse.grad, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [20.0, 100.0, 1e4])
+@pytest.mark.parametrize("lengthscale", [1e-12, 1.0, 1e12])
+def test_the_peak_of_a_smooth_one_at_every_scale(nu, lengthscale):
+    """sigma^2 is the density of Gamma(2 nu, rate 2 lambda), whose factors overflow long before it does."""
+    x = torch.tensor([0.9, 1.0, 1.1], dtype=torch.float64) * lengthscale * math.sqrt(nu / 2)
+    density = stats.gamma(2 * nu, scale=lengthscale / math.sqrt(8 * nu)).pdf(x)
+    np.testing.assert_allclose(st.matern(x, nu, lengthscale).square(), density, rtol=1e-8, atol=1e-300)
 
 
 @pytest.mark.parametrize("nu", [0.3, 0.6, 0.8, 1.0, 1.4])

@@ -154,6 +154,16 @@ def test_coverage_has_its_exact_law(score, n, coverage):
     assert fits_beta_binomial(np.array(covered), n, new, coverage - 0.02) < 1e-6, "the test can fail"
 
 
+def test_randomized_sets_of_single_rows_are_those_of_a_batch():
+    """One share for the first row of every call would cover far more, or far less, than asked for."""
+    (x, y), (new, labels) = classes(2000), classes(1000, seed=1)
+    for seed in range(3):
+        made = st.conformal(CLASSES, (x, y), 0.8, "aps", randomized=True, seed=seed)
+        sets = torch.cat([made.predict_set(row[None]) for row in new])
+        assert torch.equal(sets, made.predict_set(new))
+        assert sets.gather(1, labels[:, None]).double().mean().item() == pytest.approx(0.8, abs=0.05)
+
+
 def test_each_class_is_covered():
     x, y = classes(4000)
     rare = (y != 3) | (torch.arange(4000) % 4 == 0)

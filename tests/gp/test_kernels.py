@@ -6,6 +6,7 @@ import pickle
 import unittest
 from dataclasses import dataclass, field
 
+import mpmath
 import numpy as np
 import oracles
 import pytest
@@ -17,6 +18,7 @@ from torch import nn
 
 import stationary as st
 from stationary.gp import kernel_of, kernels, ntk_of
+from stationary.theory import duals
 from stationary.theory.monte_carlo import monte_carlo_kernel, random_units
 
 F64 = torch.float64
@@ -200,6 +202,15 @@ def test_gradients_in_inputs(case):
     assert torch.autograd.gradcheck(lambda a, b: kernel(a, b).to_dense(), (x1, x2), rtol=1e-4, atol=1e-7)
 
 
+def test_gradients_after_a_first_evaluation_in_inference_mode():
+    duals._gauss_legendre.cache_clear()
+    kernel, x = kernel_of("matern52"), torch.randn(3, 2, requires_grad=True)
+    with torch.inference_mode():
+        kernel(x).to_dense()
+    kernel(x).to_dense().sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
 @each
 def test_positive_semi_definite_at_awkward_inputs(case):
     x = torch.cat([torch.randn(12, case.dims, dtype=F64), torch.zeros(1, case.dims, dtype=F64)])
@@ -243,6 +254,35 @@ def test_gaussian_weights_against_quadrature(nu, s1, s2, correlation, lengthscal
     assert ours == pytest.approx(exact, rel=1e-8, abs=1e-12)
 
 
+def second_moment(nu, mean, std):
+    """E[sigma(z)^2], z ~ N(mean, std^2): A^2 s^n e^(-mean^2 / 2 s^2) h_n(t) / sqrt(2 pi), n = 2 nu - 1."""
+    n, t = 2 * nu - 1, 2 * math.sqrt(2 * nu) * std - mean / std
+    log_h = mpmath.loggamma(n + 1) + mpmath.mpf(t) ** 2 / 4 + mpmath.log(mpmath.pcfd(-n - 1, t))
+    log_amplitude = 2 * nu * math.log(2 * math.sqrt(2 * nu)) - math.lgamma(2 * nu)
+    log_factor = log_amplitude + n * math.log(std) - (mean / std) ** 2 / 2
+    return float(mpmath.exp(log_factor + log_h) / mpmath.sqrt(2 * mpmath.pi))
+
+
+rough_and_smooth = pytest.mark.parametrize("nu", [0.04, 0.1, 0.3, 1.2, 7.3, 50.0])
+
+
+@rough_and_smooth
+@pytest.mark.parametrize("s", [0.1, 1.0, 1e3])
+def test_variances_of_rough_and_of_smooth_ones(nu, s):
+    k = torch.tensor(s**2, dtype=F64)
+    assert duals.matern(nu).value(k, k, k).item() == pytest.approx(second_moment(nu, 0.0, s), rel=1e-7, abs=1e-30)
+
+
+@rough_and_smooth
+@pytest.mark.parametrize("bias_std", [0.5, 1.0, 128.0])
+@pytest.mark.parametrize("s", [-4.0, 0.0, 8.0])
+def test_variances_over_the_bias_of_rough_and_of_smooth_ones(nu, bias_std, s):
+    kernel = kernel_of(st.Matern(nu), weights="one", bias_std=bias_std).double()
+    kernel.bias_std, kernel.lengthscale = bias_std, 1.0  # in float64
+    x = torch.tensor([[s]], dtype=F64) / kernel.weight_std.item()
+    assert kernel(x).to_dense().item() == pytest.approx(second_moment(nu, s, bias_std), rel=1e-7, abs=1e-30)
+
+
 @quickly
 @given(nus, some.floats(-3, 3), some.floats(-3, 3), some.floats(0.3, 3.0), some.floats(0.2, 4.0))
 def test_fixed_weights_against_quadrature(nu, s1, s2, lengthscale, bias_std):
@@ -261,6 +301,16 @@ def test_uniform_bias_with_gaussian_weights_against_quadrature(nu, r):
     xi = np.exp(np.arange(-45, 3, 1 / 32))  # E over |xi|, in log xi
     density = np.sqrt(2 / np.pi) * np.exp(-0.5 * xi**2) * xi / 32
     assert ours == pytest.approx(float((oracles.matern_kernel(r * xi, nu) * density).sum()), rel=1e-7)
+
+
+@rough_and_smooth
+def test_uniform_bias_with_gaussian_weights_is_a_confluent_function(nu):
+    """Gamma(nu + 1/2) / Gamma(nu) U(1/2, 1 - nu, nu r^2), which is 1 at r = 0."""
+    r = [0.0, 1e-3, 0.1, 1.0, 5.0]
+    exact = [float(mpmath.gammaprod([nu + 0.5], [nu]) * mpmath.hyperu(0.5, 1 - nu, nu * d * d)) for d in r[1:]]
+    kernel = kernel_of(st.Matern(nu), bias="uniform", normalize=True).double()
+    ours = kernel(torch.zeros(1, 1, dtype=F64), torch.tensor(r, dtype=F64)[:, None] / kernel.weight_std.item())
+    np.testing.assert_allclose(ours.to_dense()[0].detach(), [1.0, *exact], rtol=1e-6)
 
 
 @pytest.mark.parametrize("nu", [0.3, 0.5, 0.8, 1.5, 2.2, 2.5, 7.3, 10.5])

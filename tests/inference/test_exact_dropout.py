@@ -61,6 +61,22 @@ def test_ten_classes_by_moments_beat_100_samples():
     assert error < min(errors)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "family"), [(2, st.Categorical), (3, st.Categorical), (2, st.Gaussian)])
+def test_networks_in_half_precision_predict_in_float32(dtype, outputs, family):
+    """Features of 1000 have squares beyond float16; weights of 1e-3 have squares that it rounds to 0 or nearly so."""
+    head, x = st.StationaryHead(3, outputs, activation="relu"), torch.randn(40, 3)
+    with torch.no_grad():
+        head.hidden.weight.mul_(1000)
+        head.output.weight.mul_(1e-3)
+    head.to(dtype).float()  # what half precision knows of the weights
+    exact = st.predict(head, x.to(dtype).float(), family=family).tensors()
+    half = st.predict(head.to(dtype), x.to(dtype), family=family).tensors()
+    for name, values in half.items():
+        assert values.dtype == torch.float32
+        torch.testing.assert_close(values, exact[name], rtol=0.05, atol=0.02)
+
+
 def test_many_classes_need_no_covariance(monkeypatch):
     """Beyond 64 classes the points live in the space of hidden units; both routes are the same Gaussian."""
     for module in ("stationary.predictive.categorical", "stationary.inference.exact_dropout"):

@@ -48,6 +48,10 @@ def test_second_moment(activation, std):
     assert second_moment(activation, std) == pytest.approx(exact, rel=tolerance)
 
 
+def test_the_parameters_of_an_activation_may_be_of_any_type():
+    assert second_moment(nn.PReLU()) == pytest.approx((1 + 0.25**2) / 2, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", ["matern12", "matern32", "matern52", "rbf", "erf", "relu", "sincos", "siren"])
 @pytest.mark.parametrize("bias_std", [0.0, 0.6])
 def test_layers_keep_unit_variance(name, bias_std):

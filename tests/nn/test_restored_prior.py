@@ -109,6 +109,14 @@ def test_what_is_stored():
     torch.testing.assert_close(head.restored_prior(torch.zeros(2, 50).double()), y.var(0, correction=0).expand(2, 4))
 
 
+def test_what_inference_mode_stored_has_gradients_beside_it():
+    head, x = st.StationaryHead(3, 2), torch.randn(20, 3, requires_grad=True)
+    with torch.inference_mode():
+        st.calibrate_prior(head, x)
+    st.ExactDropout().posterior(head).joint(10 * x).covariance.sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
 def test_labels_and_features_that_vanish():
     head, x = st.StationaryHead(3, 4), torch.randn(100, 3)
     by_logits = st.calibrate_prior(head, x).restored_prior.variance.clone()
@@ -142,6 +150,9 @@ def test_errors():
         st.calibrate_prior(nn.Linear(3, 2), x)
     with pytest.raises(ValueError, match="restore_prior=True needs a head that knows its prior"):
         st.predict(st.StationaryHead(3, 2), x, st.ExactDropout(restore_prior=True))
+    for y in (None, torch.arange(50)):
+        with pytest.raises(ValueError, match=r"y_train must be the real targets .* got (none|torch.int64)"):
+            st.calibrate_prior(st.StationaryHead(3, 1), x, y)
     with pytest.raises(ValueError, match="y_train must have one row for each of the 50 inputs, got 40"):
         st.calibrate_prior(st.StationaryHead(3, 1), x, torch.randn(40))
     with pytest.raises(ValueError, match="y_train must have 2 columns, as the outputs of the model; got 1"):

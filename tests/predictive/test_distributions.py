@@ -66,6 +66,13 @@ def test_a_gaussian_is_a_normal_distribution():
     assert theirs.batch_shape == (5, 2)
 
 
+def test_extreme_quantiles_of_a_prediction_in_float32():
+    pred = st.Gaussian(*(part.float() for part in gaussian().tensors().values()))
+    highest, lowest = pred.quantile(1 - 1e-9), pred.quantile(1e-9)
+    torch.testing.assert_close(highest - pred.mean, stats.norm.ppf(1 - 1e-9) * pred.std())
+    torch.testing.assert_close(pred.mean - lowest, highest - pred.mean)
+
+
 def test_one_target_may_be_a_vector():
     pred = gaussian(m=1)
     y = torch.arange(5.0)
@@ -154,6 +161,9 @@ def test_rows(make):
         "list": ([3, 0], [3, 0]),
         "mask": (mask, [0, 2]),
         "array": (np.array([4, 4]), [4, 4]),
+        "nothing": ([], []),
+        "number of NumPy": (np.int64(3), [3]),
+        "number in a tensor": (torch.tensor(-2), [3]),
     }.values():
         some = pred[rows]
         assert type(some) is type(pred) and len(some) == len(expected)

@@ -55,6 +55,17 @@ def test_given_some_targets_it_is_the_gaussian_conditional():
     assert torch.equal(given.noise, JOINT.noise[2:])
 
 
+def test_given_targets_whose_covariance_rounding_made_indefinite():
+    """As from products in TF32. By the pseudo-inverse, which leaves out what is as small as the rounding."""
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    noise = 1e-4 * torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    covariance, y = root @ root.mT + (noise + noise.mT) / 2, root[:4] @ torch.ones(2, 1, dtype=torch.float64)
+    given = Joint(torch.zeros_like(root[:, :1]), covariance[None], torch.zeros_like(root[:, :1])).given(y)
+    assert torch.linalg.eigvalsh(covariance[:4, :4])[0] < -1e-5
+    torch.testing.assert_close(given.mean, root[4:] @ torch.ones(2, 1, dtype=torch.float64), rtol=0, atol=0.01)
+
+
 @pytest.mark.parametrize("shape", [(5, 2), (2, 1)])
 def test_targets_of_another_shape_are_an_error(shape):
     with pytest.raises(ValueError, match=r"y must be targets \(k, 2\) of the first k of 5 inputs"):

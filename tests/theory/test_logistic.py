@@ -1,6 +1,7 @@
 """The integrals against the sum over all masks, and against brute-force quadrature."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -116,6 +117,37 @@ def test_gaussian_against_quadrature():
         result = logistic.of_gaussian(mean, variance, accuracy)
         for got, value in zip(result, values(logits), strict=True):
             torch.testing.assert_close(got, value @ density, rtol=1e-13, atol=tolerance)
+
+
+@pytest.mark.parametrize("scale", [1e5, 1e9, 1e30])
+def test_dropout_of_any_size_takes_few_nodes(engine, monkeypatch, scale):
+    """The probability is that of a positive sum, but for masks whose sum is near 0: 1e-3 of the scale, all together."""
+    reaches, own = [], logistic._nodes
+    monkeypatch.setattr(logistic, "_nodes", lambda reach, *rest: (reaches.append(reach), own(reach, *rest))[1])
+    hidden, n = 12, 5
+    generator = torch.Generator().manual_seed(0)
+    weights = scale * torch.randn(n, hidden, generator=generator, dtype=torch.float64)
+    offset = scale * torch.randn(n, generator=generator, dtype=torch.float64)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=hidden)), dtype=torch.float64)
+    chance = (masks * 0.8 + (1 - masks) * 0.2).prod(1)
+    logits = offset[:, None] + weights @ masks.T / 0.8
+    near = (logits.abs() < 0.05 * scale).double() @ chance
+    result = logistic.of_dropout(offset, weights, 0.2, torch.zeros(n), 1e-6)
+    assert max(reaches) < 1.1 * logistic.FARTHEST and near.max() < 0.1
+    assert ((result.probability - torch.sigmoid(logits) @ chance).abs() < near + 1e-6).all()
+    torch.testing.assert_close(result.log_cosh, logits.abs() @ chance / 2, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("std", [1e4, 1e8, 1e100])
+def test_gaussian_of_any_size(std):
+    """To leading order in 1 / std: the normal distribution, and pi^2 / 3 of its density."""
+    z = torch.linspace(-3, 3, 7, dtype=torch.float64)
+    density = torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
+    result = logistic.of_gaussian(std * z, torch.full_like(z, std**2))
+    torch.testing.assert_close(result.probability, torch.special.ndtr(z), rtol=0, atol=2e-8)
+    torch.testing.assert_close(result.entropy, math.pi**2 / 3 * density / std, rtol=1e-4, atol=0)
+    size = 2 * density + z * (2 * torch.special.ndtr(z) - 1)
+    torch.testing.assert_close(result.log_cosh / std, size / 2, rtol=1e-6, atol=0)
 
 
 def test_rows_do_not_influence_each_other():

@@ -50,6 +50,24 @@ def test_bfloat16_trains_nearly_as_well(n_members):
         assert 0 < error < 0.05
 
 
+@pytest.mark.parametrize("n_members", [1, 2])
+@pytest.mark.parametrize("hidden", [(8,), (12, 8)])
+def test_networks_in_half_precision_train(n_members, hidden):
+    x, y = classes(dtype=torch.float32)
+    for network in train(lambda: st.MLP(3, 3, hidden=hidden).bfloat16(), (x, y), QUICK, n_members=n_members):
+        assert network(x.bfloat16()).dtype == torch.bfloat16
+        assert differ(network, build_seeded(lambda: st.MLP(3, 3, hidden=hidden).bfloat16()))
+
+
+@pytest.mark.parametrize("n_members", [1, 2])
+def test_training_has_gradients_also_where_the_caller_has_none(n_members):
+    wanted = train(batchnorm, classes(), QUICK, n_members=n_members)
+    with torch.no_grad():
+        found = train(batchnorm, classes(), QUICK, n_members=n_members)
+        assert not torch.is_grad_enabled()
+    assert_same(found[-1], wanted[-1])
+
+
 def test_groups_scale_rate_and_decay():
     training = st.Training(
         epochs=1, batch_size=None, optimizer="sgd", momentum=0.0, learning_rate=0.1, weight_decay=0.5

@@ -64,8 +64,10 @@ class MaternTwin:
 
     @cached_property
     def constant(self) -> float:
-        """What multiplies (u e^-u)^p, for p = 0 e^(-rate x), for nu = inf e^(-u^2)."""
-        return math.exp(self.log_peak + self.power) if self.power > 0 else math.exp(self.log_amplitude)
+        """What multiplies (u e^-u)^p, for p = 0 e^(-rate x), for nu = inf e^(-u^2); any other nu has no use for it."""
+        if self.power in (0, BUMP):
+            return math.exp(self.log_amplitude)
+        return math.exp(self.log_peak + self.power) if self.power > 0 else math.nan
 
     @cached_property
     def lowest(self) -> float:

@@ -9,7 +9,8 @@ Scores of classes, with p_(1) >= p_(2) >= ... the probabilities, and r the rank 
     lac    1 - p_y (Sadinle, Lei and Wasserman, 2019): the smallest sets on average.
     aps    p_(1) + ... + p_(r) (Romano, Sesia and Candes, 2020): larger where the model is unsure.
     raps   the same + penalty max(0, r - free) (Angelopoulos et al., 2021): fewer improbable classes.
-With ``randomized=True``, aps and raps take a random share of the last summand, and coverage is exact.
+With ``randomized=True``, aps and raps take a random share of the last summand, and coverage is exact. The share is
+drawn from the outputs of the row, so that it is the same in every call, alone or among others.
 
 Scores of real values, with the predicted mean, standard deviation and quantiles:
     std       |y - mean| / std: the interval grows where the model does not know, away from the data.
@@ -28,7 +29,7 @@ from stationary.inference import Method, Posterior, predict
 from stationary.nn.running import Batches, Inputs
 from stationary.predictive import Categorical, Gaussian, Interval, Predictive
 from stationary.training import Data
-from stationary.training.data import refuse_known
+from stationary.training.data import marks_of, refuse_known
 
 OF_CLASSES, OF_VALUES = ("lac", "aps", "raps"), ("std", "absolute", "quantile")
 
@@ -45,7 +46,7 @@ class Conformal:
         threshold: q, for classes () or one for each of c classes (c,), for real values (m,).
         penalty, free: of "raps": how much each class counts beyond the first ``free``.
         randomized: whether "aps" and "raps" are randomized.
-        seed: seed of the random numbers.
+        seed: seed of the random shares.
     """
 
     posterior: Posterior
@@ -62,7 +63,7 @@ class Conformal:
         """(n, c) whether each class is in the set; a set may be empty, where no class fits."""
         self._needs(Categorical, "predict_set", "predict_interval")
         pred = predict(self.posterior, x, family=Categorical, batch_size=batch_size)
-        return self._scores(pred.probs, self.seed + 1) <= self.threshold.to(pred.probs.device)
+        return self._scores(pred) <= self.threshold.to(pred.probs.device)
 
     def predict_interval(self, x: Inputs | Batches, *, batch_size: int | None = None) -> Interval:
         """(n, m) the lower and the upper end of the interval of each target."""
@@ -79,17 +80,17 @@ class Conformal:
         if self.family is not family:
             raise ValueError(f"{name} needs a {family.__name__} prediction, got {self.family.__name__}; use {other}")
 
-    def _scores(self, probs: Tensor, seed: int) -> Tensor:
-        """(n, c) the score of every class; the seed is that of randomized ones."""
+    def _scores(self, pred: Categorical) -> Tensor:
+        """(n, c) the score of every class."""
+        probs = pred.probs
         if self.score == "lac":
             return 1 - probs
         ordered, classes = probs.sort(stable=True, dim=-1, descending=True)
         scores = ordered.cumsum(-1).clamp(max=1)
         scores[:, -1] = 1  # whatever rounding says
         if self.randomized:
-            generator = torch.Generator().manual_seed(seed)
-            share = torch.rand(len(probs), 1, generator=generator, dtype=probs.dtype).to(probs.device)
-            scores = scores - share * ordered
+            marks = marks_of({"outputs": pred.output_mean, "seed": torch.full((len(probs), 1), self.seed)})
+            scores = scores - (marks[:, None].double() / 2**63).to(probs) * ordered
         if self.score == "raps":
             ranks = torch.arange(1, probs.shape[-1] + 1).to(probs)
             scores = scores + self.penalty * (ranks - self.free).clamp(min=0)
@@ -125,7 +126,7 @@ def conformal(
         per_class: whether the coverage holds for the rows of each class, not only on average over classes.
         penalty, free: of "raps": what each class costs beyond the most probable ``free`` ones.
         randomized: whether "aps" and "raps" are randomized, so that the coverage is not larger than asked for.
-        seed: seed of these random numbers.
+        seed: seed of these random shares.
         family: kind of the prediction, as for ``predict``.
         batch_size: number of inputs in a pass; by default all of a pair go in one.
     """
@@ -146,7 +147,7 @@ def conformal(
             raise ValueError("per_class must be False for real values, which have no classes; got True")
         return replace(made, threshold=_quantile(_of_values(pred, y, score, coverage), coverage, "data"))
     pred.log_prob(y)  # which checks y
-    scores = made._scores(pred.probs, seed).gather(-1, y.long()[:, None])
+    scores = made._scores(pred).gather(-1, y.long()[:, None])
     if not per_class:
         return replace(made, threshold=_quantile(scores, coverage, "data")[0])
     each = [_quantile(scores[y == k], coverage, f"data of class {k}") for k in range(pred.probs.shape[-1])]

@@ -76,8 +76,8 @@ def _matern_over_bias(s1: Tensor, s2: Tensor, nu: float, lengthscale: Tensor, bi
     t = 2 * rate - m
     # The integral comes times e^(-min(t, 0)^2 / 2); t^2 / 2 - m^2 / 2 = 2 L^2 - 2 L m.
     exponent = torch.where(t < 0, 2 * rate * (rate - m), -0.5 * m * m) - rate * r + 2 * nu * torch.log(2 * rate)
-    constant = math.exp(-math.lgamma(2 * nu)) / math.sqrt(2 * math.pi)
-    return constant * torch.exp(exponent) * shifted_half_line_integral(t, r, nu - 0.5) / bias
+    constant = math.lgamma(2 * nu) + 0.5 * math.log(2 * math.pi)
+    return torch.exp(exponent - constant) * shifted_half_line_integral(t, r, nu - 0.5) / bias
 
 
 def _rbf_over_bias(s1: Tensor, s2: Tensor, lengthscale: Tensor, bias: Tensor) -> Tensor:

@@ -118,17 +118,19 @@ class UniformBiasKernel(NetworkKernel):
             )
 
 
-def _matern_over_weights(r: Tensor, nu: float, step: float = 0.25) -> Tensor:
+def _matern_over_weights(r: Tensor, nu: float) -> Tensor:
     """E[kappa_Mat(r xi)] in the spectral domain: int (1 + w^2)^-(nu + 1/2) e^(-nu r^2 w^2) dw, w = sinh(v), normalised.
 
     The trapezoidal rule in v converges geometrically; v is scaled by the width of the Gaussian where that is narrower.
     """
+    step = 0.25 / math.sqrt(max(1.0, nu / 2))  # large nu narrow the integrand too
     c = nu * r * r  # (lambda r)^2 / 2
     width = torch.rsqrt(1 + 2 * c)
     total = torch.full_like(r, 0.5)
     for i in range(1, math.ceil((9 + 19 / nu) / step)):
         v = i * step * width
-        total = total + torch.exp(-c * torch.sinh(v) ** 2 - 2 * nu * (v + torch.log1p(torch.exp(-2 * v)) - math.log(2)))
+        square = torch.sinh(v.clamp(max=350.0)) ** 2  # finite, for c may be 0
+        total = total + torch.exp(-c * square - 2 * nu * (v + torch.log1p(torch.exp(-2 * v)) - math.log(2)))
     constant = 2 * math.exp(math.lgamma(nu + 0.5) - math.lgamma(nu)) / math.sqrt(math.pi)
     return constant * step * width * total
 

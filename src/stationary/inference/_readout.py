@@ -21,7 +21,7 @@ from stationary.inference.base import run
 from stationary.nn.masks import Draw, active_dropouts, is_active, masked
 from stationary.nn.mean_and_noise import MeanAndNoise, bounded, split
 from stationary.nn.running import Inputs, modules_of
-from stationary.predictive import Members
+from stationary.predictive import Members, at_least_float32
 
 
 class Linear(NamedTuple):
@@ -33,7 +33,7 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True)
 class Readout:
-    """The last linear layer and the features it reads through dropout."""
+    """The last linear layer and the features it reads through dropout, at least in float32."""
 
     features: Tensor  # (n, hidden)
     weight: Tensor  # (c, hidden)
@@ -159,9 +159,11 @@ def find_readout(model: nn.Module, x: Inputs, *, last_layer: bool, restore_prior
         return None
     if len(called) > 1 and not last_layer:
         return None
-    weight = readers[0][0].weight
-    bias = readers[0][0].bias if readers[0][0].bias is not None else weight.new_zeros(len(weight))
-    return Readout(features, weight, bias, dropout.p, members)
+    last = readers[0][0]
+    features, weight = at_least_float32(features), at_least_float32(last.weight)  # whose squares soon leave float16
+    bias = weight.new_zeros(len(weight)) if last.bias is None else at_least_float32(last.bias)
+    prior = None if members.prior is None else at_least_float32(members.prior)
+    return Readout(features, weight, bias, dropout.p, Members(at_least_float32(members.outputs), prior))
 
 
 def _halved(whole: Readout) -> Readout:

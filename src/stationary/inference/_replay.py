@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from stationary.nn.running import modules_of
+from stationary.nn.running import modules_of, turn_with
 from stationary.predictive import P
 
 ROWS = 4096  # more keep a GPU busy while Python launches their operations one by one
@@ -95,17 +95,20 @@ def of_network(network: nn.Module, key: Hashable, function: Callable[[Tensor], t
         or torch.is_inference_mode_enabled()
     ):
         return function(x)[0]
-    state, held = state_of(network)
-    if state is None:
-        return function(x)[0]
-    of_this = _graphs.setdefault(network, {})
-    known = of_this.get(key)
-    if known is None or known.state != state:
-        prediction, capturable = function(x)
-        if capturable:
-            of_this[key] = _Known(state, held, Replayed())
-        return prediction
-    return known.replayed(lambda x: function(x)[0], x)
+    with turn_with(
+        network
+    ):  # before the turn with its graphs, as everywhere, so that no two threads wait for each other
+        state, held = state_of(network)
+        if state is None:
+            return function(x)[0]
+        of_this = _graphs.setdefault(network, {})
+        known = of_this.get(key)
+        if known is None or known.state != state:
+            prediction, capturable = function(x)
+            if capturable:
+                of_this[key] = _Known(state, held, Replayed())
+            return prediction
+        return known.replayed(lambda x: function(x)[0], x)
 
 
 def state_of(network: nn.Module) -> tuple[tuple[int, ...] | None, list[Any]]:

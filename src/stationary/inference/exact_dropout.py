@@ -37,7 +37,8 @@ class ExactDropout(Method):
         restore_prior: whether to add the prior variance that a finite network lacks far from its data. By default it
             is added where ``calibrate_prior`` was called; True makes it an error where it was not, False leaves it out.
         tolerance: absolute error allowed to the probabilities, the expected log probabilities and the entropies of two
-            classes, from 1e-12 to 0.01, before they are rounded to the network's dtype.
+            classes, from 1e-12 to 0.01, before they are rounded to the network's dtype. On the CPU it may be larger
+            where logits spread over more than 10^4 (``stationary.theory.logistic``).
     """
 
     approximate: bool = False

@@ -47,7 +47,7 @@ def predict(
 ) -> Any:
     """The predictive distribution of a trained network or of a posterior.
 
-    The model runs in eval mode, whatever mode it is in, and is left in the mode it was in.
+    The model runs in eval mode, whatever mode it is in, and is left in the mode it was in. Threads take turns with it.
 
     Args:
         model: a trained network, or a posterior that ``fit`` has returned.

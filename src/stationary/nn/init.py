@@ -74,7 +74,7 @@ def _of_centered_matern(activation: Matern, std: float) -> float:
 def _by_quadrature(activation: nn.Module, std: float) -> float:
     x = torch.linspace(-9 * std, 9 * std, 2**16 + 1, dtype=torch.float64)
     with torch.no_grad():
-        y = activation(x)
+        y = activation(x.to(next(activation.parameters(), x))).to(x)
     density = torch.exp(-0.5 * (x / std) ** 2) / (math.sqrt(2 * math.pi) * std)
     return torch.trapezoid(y.square() * density, x).item()
 

@@ -83,9 +83,9 @@ def masking(modules: Iterable[Random], draw: Draw) -> Iterator[None]:
 
 def apply_mask(module: _DropoutNd, x: Tensor, keep: Tensor) -> Tensor:
     """The output of a dropout module for x with this mask, in which 1 keeps and 0 drops."""
+    keep = keep.to(x.dtype)  # for what comes next may be in half precision, and takes nothing else
     if isinstance(module, nn.AlphaDropout | nn.FeatureAlphaDropout):  # it keeps the mean and the variance of SELU units
         scale = ((1 - module.p) * (1 + module.p * SELU_FLOOR**2)) ** -0.5
-        keep = keep.to(x.dtype)
         return scale * (x * keep + SELU_FLOOR * (1 - keep - module.p))
     return x * keep * (1 / (1 - module.p))
 

@@ -117,11 +117,12 @@ def calibrate_prior(
     variance = _prior_variance(torch.cat(outputs), torch.cat(targets) if targets else None)
     prior = getattr(head, "restored_prior", None)
     prior = prior if isinstance(prior, RestoredPrior) else RestoredPrior().to(variance.device)
-    prior.variance = variance
     quantile = np.quantile(torch.cat(norms).double().cpu().numpy(), QUANTILE)  # torch's takes 16 million at most
-    reference = torch.as_tensor(quantile).to(variance)
-    prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
-    prior.mark = torch.tensor(_mark(head, model), device=variance.device)
+    with torch.inference_mode(False):  # gradients may need them later
+        prior.variance = variance.clone()
+        reference = torch.as_tensor(quantile).to(prior.variance)
+        prior.reference = reference.clamp(min=torch.finfo(variance.dtype).tiny)
+        prior.mark = torch.tensor(_mark(head, model), device=variance.device)
     head.restored_prior = prior  # type: ignore[attr-defined]  # where it has none yet, it becomes a submodule
     return model
 
@@ -129,6 +130,11 @@ def calibrate_prior(
 def _prior_variance(outputs: Tensor, y: Tensor | None) -> Tensor:
     """(c,) the variance of each target, or for classes the mean variance of the logits centred over classes."""
     if y is None or not y.is_floating_point():
+        if outputs.shape[1] == 1:  # one logit has no variance over classes
+            raise ValueError(
+                "y_train must be the real targets of a network with one output, a regression; got "
+                f"{'none' if y is None else y.dtype}: pass them as floating-point numbers"
+            )
         logits = outputs - outputs.mean(-1, keepdim=True)
         return logits.var(0, correction=0).mean().expand(outputs.shape[1]).clone()
     if len(y) != len(outputs):

@@ -3,8 +3,10 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Lock, RLock
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,26 +19,55 @@ MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not impleme
 PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two matrices
 
 
+_turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # a lock for each model
+
+
+def turn_with(model: nn.Module) -> AbstractContextManager[Any]:
+    """Inside, no other thread is inside with this model."""
+    turn: AbstractContextManager[Any] = _turns.setdefault(model, RLock())
+    return turn
+
+
 @contextmanager
 def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
     """Inside, the model is in eval mode, without gradients; afterwards every module is back in the mode it was in.
 
-    Compiled parts of the model run eagerly inside, since code that was compiled before does not call hooks.
+    Compiled parts of the model run eagerly inside, since code that was compiled before does not call hooks. Threads
+    take turns with a model: its mode and its hooks are those of all of them.
 
     Args:
         model: the model.
         gradients: whether gradients are recorded inside, after all.
     """
-    training = [module for module in modules_of(model) if module.training]
-    if training:
-        model.eval()
-    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    try:
-        with torch.set_grad_enabled(gradients), eager:
-            yield
-    finally:
-        for module in training:
-            module.training = True
+    with turn_with(model):
+        training = [module for module in modules_of(model) if module.training]
+        if training:
+            model.eval()
+        try:
+            with torch.set_grad_enabled(gradients), _Eager() if "torch._dynamo" in sys.modules else nullcontext():
+                yield
+        finally:
+            for module in training:
+                module.training = True
+
+
+class _Eager:
+    """Inside, what was compiled runs eagerly. That holds for all threads, so the last one that leaves ends it."""
+
+    lock, inside = Lock(), 0
+    stance: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not _Eager.inside:
+                _Eager.stance = torch.compiler.set_stance("force_eager")
+            _Eager.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            _Eager.inside -= 1
+            if not _Eager.inside:
+                _Eager.stance.__exit__(None, None, None)
 
 
 def wants_gradients(x: Inputs) -> bool:

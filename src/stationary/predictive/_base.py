@@ -101,12 +101,11 @@ class Predictive:
 
     def __getitem__(self: P, rows: Any) -> P:
         """The prediction for some inputs: a number, a slice, numbers or a mask. One input stays a batch of one."""
-        if isinstance(rows, int):
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"rows must be in [{-len(self)}, {len(self)}), got {rows}; len(pred) is {len(self)}")
-            rows = [rows]
-        elif not isinstance(rows, slice):
-            rows = torch.as_tensor(rows)
+        if isinstance(rows, int) and not -len(self) <= rows < len(self):
+            raise IndexError(f"rows must be in [{-len(self)}, {len(self)}), got {rows}; len(pred) is {len(self)}")
+        if not isinstance(rows, slice):
+            rows = torch.atleast_1d(torch.as_tensor(rows))
+            rows = rows if len(rows) else rows.long()  # an empty list has no type
         chosen: dict[str, Any] = {
             name: value[:, rows] if name == "samples" else value[rows] for name, value in self.tensors().items()
         }
@@ -232,10 +231,11 @@ def normal_nodes(n: int, dim: int) -> Tensor:
 
 
 def square_root(covariance: Tensor) -> Tensor:
-    """A square root L of covariances, L L^T, which may be singular or, by rounding, slightly indefinite.
+    """A lower triangular square root L of covariances, L L^T, which may be singular or, by rounding, indefinite.
 
     It is the Cholesky factor, with a diagonal that is raised by a few units of rounding. Where that fails, as after
-    products in TF32, which round much more, it comes from eigenvalues, with negative ones taken as 0.
+    products in TF32, which round much more, it comes from eigenvalues: the most negative one shows the rounding, and
+    none is taken as less than its size.
     """
     scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)
     eps = 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
@@ -245,7 +245,8 @@ def square_root(covariance: Tensor) -> Tensor:
     failed = info > 0
     if failed.any():
         values, vectors = torch.linalg.eigh(covariance[failed])
-        factor[failed] = vectors * values.clamp(min=0).sqrt()[:, None]
+        roots = torch.maximum(values, values[:, :1].abs()).sqrt()
+        factor[failed] = torch.linalg.qr((vectors * roots[:, None]).mT).R.mT
     return factor
 
 

@@ -71,10 +71,10 @@ class Gaussian(Predictive):
         Args:
             q: a number in (0, 1), for a result (n, m), or several (k,), for a result (k, n, m).
         """
-        levels = torch.as_tensor(q, dtype=self.mean.dtype, device=self.mean.device)
+        levels = torch.as_tensor(q, dtype=torch.float64, device="cpu")  # 1 - 1e-9 is 1 in float32
         if not (levels.gt(0) & levels.lt(1)).all() or levels.ndim > 1:
             raise ValueError(f"q must be in (0, 1), a number or several in a tensor (k,); got {q!r}")
-        return self.mean + torch.special.ndtri(levels)[..., None, None] * self.std()
+        return self.mean + torch.special.ndtri(levels).to(self.mean)[..., None, None] * self.std()
 
     def interval(self, coverage: float = 0.9) -> Interval:
         """The interval around the mean that holds a target with probability ``coverage``, in (0, 1)."""

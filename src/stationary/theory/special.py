@@ -150,8 +150,9 @@ def _right_nodes(t: Tensor, p: float) -> Iterator[tuple[Tensor, Tensor]]:
         yield x * scale, torch.add(constant + (p + 1) * u, quadratic, alpha=-x * x).sub_(linear, alpha=x)
 
 
-def _left_nodes(t: Tensor, p: float, nodes: int = 96) -> Iterator[tuple[Tensor, Tensor]]:
-    """For t < 0 in y, R = softplus(y): the integrand is a bump around R = -t."""
+def _left_nodes(t: Tensor, p: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """For t < 0 in y, R = softplus(y): the integrand is a bump around R = -t, for p < 0 with a long tail to R = 0."""
+    nodes = math.ceil(96 / (1 + 2 * min(p, 0.0)))
     end = math.sqrt(2 * (45 + 4 * max(p, 0.0))) - t
     start = torch.where(t < -12, -t - 10.0, -32 / (p + 1 + min(p, 0.0)))
     step = (end - start) / nodes

@@ -36,7 +36,8 @@ class ByHand:
         known &= members.drawing == (head.dropout,) and all(type(m) in (nn.Linear, nn.ReLU) for m in model.trunk)
         simple = losses.loss in ("cross_entropy", "mse") and not losses.smoothing and losses.precision == "float32"
         hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in modules)
-        return known and simple and not hooked and all(parameter.requires_grad for parameter in model.parameters())
+        trained = all(p.requires_grad and p.dtype in (torch.float32, torch.float64) for p in model.parameters())
+        return known and simple and not hooked and trained
 
     @torch.no_grad()
     def gradients(self, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -183,7 +183,7 @@ def _run(
     schedule, after_step, after_epoch = schedule_of(training, optimizer, way)
     best, report = Best(len(members.models), training.patience), progress or nothing
     keeper = Keeper(checkpoint, training, type(way).__name__, members, optimizer, schedule, best, observers)
-    with seeded(training.seed, members.device):
+    with seeded(training.seed, members.device), torch.enable_grad():
         history = keeper.resume()
         for before in history:
             report(*before)

@@ -274,6 +274,17 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_files_are_as_private_as_the_user_wants(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        path = write_atomically(tmp_path / "file", lambda file: file.write(b"new"))
+        assert os.umask(mask) == mask
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == mode
+
+
 def test_environment_names_the_machine(monkeypatch):
     monkeypatch.setenv("STATIONARY_COMMIT", "abc")
     found = environment()
