@@ -192,7 +192,8 @@ def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, An
 def in_words(methods: Methods) -> list[str]:
     """Say what is better than ours, in whole sentences: against each kind of unknown inputs, and on known ones."""
     said = [_against(methods, unknown, first=k == 0) for k, unknown in enumerate(unknowns(methods))]
-    said += [_on_known(methods)] * any(has_probabilities(method) for method in methods)
+    if any(has_probabilities(method) for method in methods):
+        said.append(_on_known(methods))
     if left_out := [called(entry.label) for method, entry in PROTOCOL.items() if method not in methods]:
         said.append(f"There are no results of {listed(left_out)} here.")
     return said
