@@ -10,9 +10,10 @@ from stationary.lab.experiments.arena.config import SHIFT, TITLE, TRAINING, Conf
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.seeds import Methods as Methods
-from stationary.lab.experiments.arena.seeds import mean_difference, measured
+from stationary.lab.experiments.arena.seeds import measured
 from stationary.lab.experiments.arena.seeds import over_seeds as over_seeds
 from stationary.lab.experiments.arena.words import called, listed, name_of
+from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 

@@ -15,11 +15,3 @@ def over_seeds(values: Values, name: str) -> Measured:
 
 def measured(numbers: list[float]) -> Measured:
     return Measured(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None)
-
-
-def mean_difference(differences: list[float]) -> Measured | None:
-    """Return the mean of paired differences and its standard error; None if there are fewer than two."""
-    if len(differences) < 2:
-        return None
-    found = measured(differences)
-    return Measured(found.mean, (found.std or 0.0) / len(differences) ** 0.5)
