@@ -169,6 +169,7 @@ def test_report_says_why_where_it_is_known():
     published_rows = {(row["dataset"], row["prior"], row["method"]) for row in published()}
     assert uci_report.WHY.keys() <= published_rows
     section = uci_report.report([(Config(dataset="covtype", prior="rbf"), arrays(0.123, 0.96))])
+    assert section.verdicts[0].found.startswith("Of 2 numbers of covtype "), "and not all four data sets"
     assert "covtype RBF NLPD by 3.5 (e^(-x^2) is the RBF of length-scale 1" in section.ours
 
 

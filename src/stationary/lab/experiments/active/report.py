@@ -171,7 +171,8 @@ def tables(dataset: str, ways: Ways) -> Iterator[Table]:
     caption = (
         f"{dataset}: {' and '.join(names)} with {ways.counts[-1]} labels; their mean over all rounds minus that of "
     )
-    caption += "the same learner with random rows; and from how many labels on it is as good as random rows at the end."
+    caption += "the same learner with random rows, paired by seed; and from how many labels on it is as good as random "
+    caption += "rows at the end. Standard errors over seeds."
     columns = ("method", *names, *(f"{name} minus random" for name in names), "labels enough", "seeds")
     yield Table(caption, columns, tuple(rows))
 
