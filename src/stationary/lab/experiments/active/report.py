@@ -124,14 +124,15 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
 
 
 def overviews(found: dict[str, Ways]) -> Iterator[Table]:
-    """Make a table of what "bald" gains over random rows, by data set and learner, and one of seconds."""
-    rows: list[tuple[Cell, ...]] = []
+    """Make a table of what "bald" gains over random rows for each kind of error, and one of seconds."""
+    rows: dict[str, list[tuple[Cell, ...]]] = {}  # by kind of error, since their sizes have nothing in common
     for dataset, ways in found.items():
         for method in (method for method in compared(ways) if asking(method) in ("bald", "bald new fits")):
             first, nlpd = measures(ways)
             ends = (measured(ways.curves[each][first][:, -1]) for each in (random_of(method), method))
             gains = (measured(difference(ways, method, name).mean(1)) for name in (first, nlpd))
-            rows.append((f"{dataset}, {first}", learner_of(method), *ends, *gains, enough(ways, method, first)))
+            row = (f"{dataset}, {first}", learner_of(method), *ends, *gains, enough(ways, method, first))
+            rows.setdefault(first, []).append(row)
     caption = (
         "Asking by bald beside random rows: at the end; the mean over all rounds minus that of random rows, paired "
     )
@@ -139,7 +140,8 @@ def overviews(found: dict[str, Ways]) -> Iterator[Table]:
         "by seed; and from how many labels on it is as good as random rows at the end. Standard errors over seeds."
     )
     columns = ("data", "learner", "random", "bald", "bald minus random", "the same of NLPD", "labels enough")
-    yield Table(caption, columns, tuple(rows))
+    for of_kind in rows.values():
+        yield Table(caption, columns, tuple(of_kind))
     timed = {dataset: ways.seconds for dataset, ways in found.items() if ways.seconds}
     if timed:
         steps = list(next(iter(timed.values())))
