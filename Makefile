@@ -95,7 +95,7 @@ clean:
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --constraint constraints.txt --editable ".[dev]" # not --quiet: it may download for minutes
 	touch $(READY)
 
 $(INTEROP_READY): pyproject.toml interop/requirements.txt interop/constraints.txt

@@ -12,7 +12,7 @@ from stationary.lab.report.render import render_markdown
 def test_the_page_has_the_tables_of_the_stored_runs():
     text = (ROOT / "docs" / "active.md").read_text(encoding="utf-8")
     tables = [*report.overviews(report.by_dataset(list(stored("active"))))]
-    assert len(tables) == 2
+    assert len(tables) == 3
     for table in tables:
         rows = render_markdown([Section("", "", "", tables=(table,))]).splitlines()
         rows = [row for row in rows if row.startswith("|")]

@@ -343,6 +343,15 @@ def test_without_names_what_cannot_run_is_left_out_and_it_is_said_why(run, lacki
     assert f"{done} done, 0 reused, 0 failed, 1 left out" in result.output
 
 
+def test_several_reasons_are_told_where_the_experiment_is_named(run, lacking, fakes, tmp_path):
+    fakes["bad"].missing = lambda configs: f"no images of {configs[0].seed}"
+    told = f"`stationary run bad --scale demo --out {tmp_path}` names them"
+    everything = run("run", "--scale", "demo")
+    assert lines(everything)[0] == f"bad is left out: 2 libraries or data sets are not here; {told}"
+    named = run("run", "bad", "--scale", "demo")
+    assert lines(named) == ["bad cannot run: no images of 1", "bad cannot run: no images of 2"]
+
+
 def test_what_can_run_at_this_scale_runs(run, lacking):
     everything = run("run", "--scale", "smoke")
     assert "4 done, 0 reused, 0 failed" in everything.output and "left out" not in everything.output

@@ -2,13 +2,15 @@
 
 import gzip
 import hashlib
+from http.client import IncompleteRead
+from io import BytesIO
 
 import pytest
 from typer.testing import CliRunner
 
 from stationary.lab.cli import app
 from stationary.lab.cli.data import DOWNLOADS
-from stationary.lab.data import grey_images, uci, uci_regression
+from stationary.lab.data import clinc150, grey_images, uci, uci_regression
 
 CONTENT = bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 28, 0, 0, 0, 28]) + bytes(28 * 28)  # one black image, idx format
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -53,6 +55,24 @@ def test_what_arrives_damaged_is_not_kept(data, remote, tmp_path, content, probl
     (remote / "t10k.gz").write_bytes(content)
     status, said = data("mnist")
     assert status == 1 and problem in said and not (tmp_path / "cache").exists()
+
+
+def test_what_is_cut_short_is_no_traceback(data, remote, tmp_path, monkeypatch):
+    class Cut(BytesIO):
+        def read(self, size=-1):
+            raise IncompleteRead(b"", 1000)
+
+    for module in (grey_images, clinc150):
+        monkeypatch.setattr(module, "urlopen", lambda url, timeout: Cut())
+    for name in ("mnist", "clinc150"):
+        status, said = data(name)
+        assert status == 1 and "could not be downloaded (IncompleteRead" in said
+    path = tmp_path / "notmnist-test-images.gz"
+    packed = bytearray(gzip.compress(bytes(10_000)))
+    packed[15] ^= 255
+    path.write_bytes(packed)
+    status, said = data("notmnist", "--data-dir", tmp_path)
+    assert status == 1 and f"{path} cannot be read (error(" in said
 
 
 def test_what_cannot_be_downloaded_is_named(data, remote):

@@ -242,6 +242,7 @@ def test_differences_to_random_are_paired_by_seed():
     assert report.enough(ways, "infinite width bald", "accuracy") == 40  # 0.6, where it has .35, .55 and .65
     section = report.report([*curves("infinite width random", (0,), ([0.1, 0.2, 0.3],))])
     assert "nothing to compare" in section.ours
+    assert all("Standard errors" in table.caption for table in section.tables), "the page says: standard deviations"
 
 
 @pytest.mark.parametrize(

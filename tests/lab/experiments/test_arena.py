@@ -16,7 +16,17 @@ from torch import nn
 
 from stationary import metrics
 from stationary.lab.data import cifar10, clinc150, corrupted, grey_images
-from stationary.lab.experiments.arena import config, images, ranks, report, report_opening, report_second, run, trunks
+from stationary.lab.experiments.arena import (
+    config,
+    frozen,
+    images,
+    ranks,
+    report,
+    report_opening,
+    report_second,
+    run,
+    trunks,
+)
 from stationary.lab.experiments.arena.methods import METHODS, Judged
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.methods.classifiers import vbll_outputs
@@ -411,12 +421,25 @@ def test_corrupted_images_are_all_corruptions_of_a_severity(tmp_path):
         corrupted.load(tmp_path)
 
 
+def test_a_frozen_trunk_needs_no_corrupted_images(tmp_path, monkeypatch):
+    grey = grey_images.Images(torch.zeros(3, 1, 28, 28, dtype=torch.uint8), None)
+    monkeypatch.setenv("STATIONARY_CACHE", str(tmp_path))  # where there are none
+    monkeypatch.delenv("STATIONARY_DATA", raising=False)
+    monkeypatch.setattr(cifar10, "load", lambda folder: cifar10.generated(40, 20, 0))
+    monkeypatch.setattr(grey_images, "load", lambda name, part, folder: grey)
+    assert list(frozen.images(None)) == ["train", "test", "mnist", "notmnist", "noise"]
+    with pytest.raises(FileNotFoundError, match=corrupted.FILE):
+        trunks.EVENTS["cifar10"].load(None)
+
+
 def test_ranks_are_by_mean_auroc_and_shift_is_its_own_event():
     found = results({"msp": 0.8, "knn": 0.95, "infinite width": 0.9})
     for one, arrays in found:
         if one.method != "knn":
             arrays |= {f"{metric}: severity 1": np.array([0.5]) for metric in report.KNOWN}
     assert ranks.ranks(report.by_dataset(found)) == {("generated", "u"): {"knn": 1, "infinite width": 2, "msp": 3}}
+    tied = ranks.ranks(report.by_dataset(results({"msp": 1.0, "knn": 1.0, "infinite width": 0.9})))
+    assert tied == {("generated", "u"): {"msp": 1, "knn": 1, "infinite width": 3}}, "equal ones share theirs"
     section = report.report(found)
     shifted = [record for record in section.records if record["event"] == config.SHIFT]
     assert {record["method"] for record in shifted} == {"msp", "infinite width"} and len(shifted) == 6

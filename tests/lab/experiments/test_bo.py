@@ -235,7 +235,7 @@ def test_report_ranks_and_differences():
     np.testing.assert_allclose(ranks["random"], 4)
     np.testing.assert_allclose(report.left(RESULTS["matern gp"]), [0.625, 0.65, 0.675])
     assert (report.left(np.zeros((1, 3))) == 0).all()
-    found = report.difference(report.paired(RESULTS, "matern network 3"))
+    found = report.mean_difference(report.paired(RESULTS, "matern network 3"))
     each = np.array([-0.4, -0.4, -0.38]) / 4
     assert found.mean == pytest.approx(each.mean()) and found.std == pytest.approx(each.std(ddof=1) / math.sqrt(3))
     signs = {method: report.compared(report.paired(RESULTS, method)) for method in RESULTS}

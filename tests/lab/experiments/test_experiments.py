@@ -86,6 +86,15 @@ def test_runs_and_reports(name, whole):
     assert render_markdown([section]) and render_latex([section])
 
 
+@pytest.mark.parametrize("name", ["digits", "arena", "active"])  # whose claims compare methods with each other
+def test_each_result_can_be_reported_alone(name):
+    experiment = EXPERIMENTS[name]
+    for config in experiment.config.configs("smoke"):
+        if not LONG[name](config):
+            section = experiment.report.report([(config, found(name, config))])
+            assert section.tables and render_markdown([section])
+
+
 # Covariance
 
 

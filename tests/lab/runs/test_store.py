@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stationary._files import write_atomically
+from stationary.lab.runs import provenance
 from stationary.lab.runs import store as runs
 from stationary.lab.runs.provenance import duration, environment, seconds_of
 from stationary.lab.runs.store import CorruptRunError, RunStore, running
@@ -290,6 +292,20 @@ def test_environment_names_the_machine(monkeypatch):
     found = environment()
     assert found["commit"] == "abc"
     assert found["cpu"] and found["gpu"] is None and found["device"] == "cpu"
+
+
+def test_an_installed_copy_is_not_of_the_commit_of_the_repository_it_lies_in(tmp_path, monkeypatch):
+    monkeypatch.delenv("STATIONARY_COMMIT", raising=False)
+    other = tmp_path / "site-packages" / "provenance.py"
+    other.parent.mkdir()
+    other.write_bytes(Path(provenance.__file__).read_bytes())
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a"]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "of somebody's project"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr(provenance, "__file__", str(other))
+    assert provenance.commit_of_source.__wrapped__() is None
+    subprocess.run([*git, "add", "."], check=True)
+    assert provenance.commit_of_source.__wrapped__().endswith("-dirty")
 
 
 # Times

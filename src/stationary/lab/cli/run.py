@@ -70,12 +70,18 @@ def run(
     left_out = 0
     for name, lacking in _lacking(selected, store).items():
         left_out += len(lacking)
+        reasons = Counter(lacking.values())
+        if not names and len(reasons) > 1:  # who runs everything gets a line for each experiment, no more
+            told = command_line("run", [name], scale, out, choices, settings)
+            reasons = Counter(
+                {f"{len(reasons)} libraries or data sets are not here; `{told}` names them": len(lacking)}
+            )
         if left := [config for config in selected[name].configs if config not in lacking]:
-            for why, count in Counter(lacking.values()).items():
+            for why, count in reasons.items():
                 warn(f"{name}: {count} of {len(left) + len(lacking)} runs are left out: {why}")
             selected[name] = replace(selected[name], configs=left)
         else:
-            for why in dict.fromkeys(lacking.values()):
+            for why in reasons:
                 warn(f"{name} {'cannot run' if names else 'is left out'}: {why}")
             if names:
                 raise typer.Exit(1)

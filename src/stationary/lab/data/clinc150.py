@@ -4,6 +4,7 @@ import json
 import lzma
 import os
 from hashlib import sha256
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
@@ -52,7 +53,7 @@ def download(folder: str | Path | None = None, url: str = URL) -> Path:
     try:
         with urlopen(url, timeout=60) as response:
             content = response.read()
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise OSError(f"{url} could not be downloaded ({error!r}); {REPAIR}") from error
     _parts(content, url)
     return write_atomically(path, lambda file: file.write(content))

@@ -6,6 +6,7 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.request import urlopen
@@ -86,7 +87,7 @@ def download(name: str, folder: str | Path | None = None, url: str | None = None
             with urlopen(address, timeout=60) as response:
                 packed = response.read()
             content = gzip.decompress(packed)
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, HTTPException, EOFError, zlib.error) as error:
             raise OSError(f"{address} could not be downloaded ({error!r}); {REPAIR.format(file)}") from error
         _verify(content, md5, address)
         write_atomically(place / f"{file}.gz", lambda stream, packed=packed: stream.write(packed))  # type: ignore[misc]
@@ -114,7 +115,7 @@ def _read(file: str, md5: str, data_dir: str | Path | None) -> np.ndarray[Any, A
     try:
         with OPEN[path.suffix if path.suffix in OPEN else ""](path) as stream:
             content = stream.read()
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"{path} cannot be read ({error!r}); put a whole copy there") from error
     _verify(content, md5, path)
     shape = np.frombuffer(content, ">i4", content[3], 4)  # the fourth byte is the number of dimensions

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
     return {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "versions": {name: v for name in (*PACKAGES, *PEERS) if (v := _version(name))},
         "cpu": _cpu(),
@@ -59,13 +60,22 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """Return the commit of the source tree, or the variable STATIONARY_COMMIT, for a copy without git's history."""
-    if given := os.environ.get("STATIONARY_COMMIT"):
-        return given
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return os.environ.get("STATIONARY_COMMIT") or commit_of_source()
+
+
+@cache
+def commit_of_source() -> str | None:
+    """Ask git, once in a process: files that change later are not those that it has loaded."""
+    here = Path(__file__)
+
+    def told(*words: str) -> str:
+        return subprocess.run(["git", "-C", here.parent, *words], capture_output=True, text=True, check=True).stdout
+
     try:
-        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+        told("ls-files", "--error-unmatch", here.name)  # an installed copy may lie in a repository that is not ours
+        return told("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from stationary.lab.experiments.base import Experiment
 from stationary.lab.runs.inside import a_run, forget
-from stationary.lab.runs.provenance import environment
+from stationary.lab.runs.provenance import commit, environment
 from stationary.lab.runs.store import Arrays, RunStore
 
 
@@ -93,6 +93,7 @@ def work(unit: Unit, device: str, threads: int | None = None, root: Path | None 
         root: folder of the run store, where the run notes its progress and keeps checkpoints; None where this process
             cannot reach it, as on a machine of a Ray cluster without a common disk.
     """
+    commit()  # of the files as they are now, while the process loads them
     start = time.perf_counter()
     try:
         if threads:

@@ -106,30 +106,33 @@ def enough(ways: Ways, method: str, name: str) -> int | None:
 
 
 def report(results: list[tuple[Config, Arrays]]) -> Section:
-    found = {dataset: ways for dataset, ways in by_dataset(results).items() if ways.curves}
+    found = by_dataset(results)
+    drawn = {dataset: ways for dataset, ways in found.items() if ways.curves}  # of the others only seconds are known
+    figures = {"active": 0, "active_nlpd": 1} if drawn else {}
     return Section(
         title=TITLE,
         paper="Not in the paper.",
-        ours="\n\n".join(_in_words(dataset, ways) for dataset, ways in found.items()),
-        figures={"active": figure(found, 0), "active_nlpd": figure(found, 1)},
+        ours="\n\n".join(_in_words(dataset, ways) for dataset, ways in drawn.items()) or "Only seconds are known.",
+        figures={name: figure(drawn, place) for name, place in figures.items()},
         captions={
-            "active": "Accuracy or RMSE by number of labels: mean and standard error over seeds.",
-            "active_nlpd": "NLPD by number of labels: mean and standard error over seeds.",
+            name: f"{('Accuracy or RMSE', 'NLPD')[place]} by number of labels: mean and standard error over seeds."
+            for name, place in figures.items()
         },
-        tables=(*overviews(found), *(table for item in found.items() for table in tables(*item))),
-        records=tuple(record for item in found.items() for record in records(*item)),
+        tables=(*overviews(found), *(table for item in drawn.items() for table in tables(*item))),
+        records=tuple(record for item in drawn.items() for record in records(*item)),
     )
 
 
 def overviews(found: dict[str, Ways]) -> Iterator[Table]:
-    """Make a table of what "bald" gains over random rows, by data set and learner, and one of seconds."""
-    rows: list[tuple[Cell, ...]] = []
+    """Make a table of what "bald" gains over random rows for each kind of error, and one of seconds."""
+    rows: dict[str, list[tuple[Cell, ...]]] = {}  # by kind of error, since their sizes have nothing in common
     for dataset, ways in found.items():
-        first, nlpd = measures(ways)
         for method in (method for method in compared(ways) if asking(method) in ("bald", "bald new fits")):
+            first, nlpd = measures(ways)
             ends = (measured(ways.curves[each][first][:, -1]) for each in (random_of(method), method))
             gains = (measured(difference(ways, method, name).mean(1)) for name in (first, nlpd))
-            rows.append((f"{dataset}, {first}", learner_of(method), *ends, *gains, enough(ways, method, first)))
+            row = (f"{dataset}, {first}", learner_of(method), *ends, *gains, enough(ways, method, first))
+            rows.setdefault(first, []).append(row)
     caption = (
         "Asking by bald beside random rows: at the end; the mean over all rounds minus that of random rows, paired "
     )
@@ -137,7 +140,8 @@ def overviews(found: dict[str, Ways]) -> Iterator[Table]:
         "by seed; and from how many labels on it is as good as random rows at the end. Standard errors over seeds."
     )
     columns = ("data", "learner", "random", "bald", "bald minus random", "the same of NLPD", "labels enough")
-    yield Table(caption, columns, tuple(rows))
+    for of_kind in rows.values():
+        yield Table(caption, columns, tuple(of_kind))
     timed = {dataset: ways.seconds for dataset, ways in found.items() if ways.seconds}
     if timed:
         steps = list(next(iter(timed.values())))
@@ -169,7 +173,8 @@ def tables(dataset: str, ways: Ways) -> Iterator[Table]:
     caption = (
         f"{dataset}: {' and '.join(names)} with {ways.counts[-1]} labels; their mean over all rounds minus that of "
     )
-    caption += "the same learner with random rows; and from how many labels on it is as good as random rows at the end."
+    caption += "the same learner with random rows, paired by seed; and from how many labels on it is as good as random "
+    caption += "rows at the end. Standard errors over seeds."
     columns = ("method", *names, *(f"{name} minus random" for name in names), "labels enough", "seeds")
     yield Table(caption, columns, tuple(rows))
 

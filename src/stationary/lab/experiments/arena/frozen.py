@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from stationary._extras import extra
 from stationary._files import write_atomically
 from stationary.lab.data import cifar10
-from stationary.lab.experiments.arena.trunks import Parts, file_name, ten_classes
+from stationary.lab.experiments.arena.trunks import Parts, classes_of_cifar10, file_name
 from stationary.lab.runs.provenance import environment
 
 NAME, SIZE = "efficientnet-lite0", 224  # pixels of a side, as in its training
@@ -53,7 +53,7 @@ def images(data_dir: Path | None) -> Parts:
     """Return the parts of CIFAR-10; "train" has the first images of each class, of which each seed draws its own."""
     found = cifar10.load(data_dir)
     rows = torch.cat([(found.y_train == label).nonzero()[:KEPT, 0] for label in range(10)]).sort().values
-    parts = ten_classes(data_dir)
+    parts = classes_of_cifar10(data_dir)
     unknown = {name: parts[name] for name in ("test", "mnist", "notmnist", "noise")}
     return {"train": (found.x_train[rows], found.y_train[rows]), **unknown}
 

@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
 from stationary.lab.experiments.arena.protocol import PROTOCOL
 from stationary.lab.experiments.arena.words import name_of
@@ -15,14 +16,17 @@ Found: TypeAlias = dict[tuple[str, str], dict[str, dict[int, dict[str, float]]]]
 
 
 def ranks(found: Found) -> dict[Place, dict[str, int]]:
-    """Return the rank of each method, 1 is the highest mean AUROC, by data set and kind of unknown inputs."""
+    """Return the rank of each method by data set and kind of unknown inputs.
+
+    1 is the highest mean AUROC, and equal ones share theirs.
+    """
     places = {}
     for (_, dataset), methods in found.items():
         names = {name for values in methods.values() for numbers in values.values() for name in numbers}
         for name in sorted(name for name in names if name.startswith(AUROC)):
             means = {method: np.mean([of[name] for of in values.values()]) for method, values in methods.items()}
-            order = sorted(means, key=lambda method: -means[method])
-            places[dataset, name.removeprefix(AUROC)] = {method: rank for rank, method in enumerate(order, 1)}
+            of_means = rankdata([-mean for mean in means.values()], method="min")
+            places[dataset, name.removeprefix(AUROC)] = dict(zip(means, map(int, of_means), strict=True))
     return places
 
 

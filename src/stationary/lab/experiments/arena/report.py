@@ -10,9 +10,10 @@ from stationary.lab.experiments.arena.config import SHIFT, TITLE, TRAINING, Conf
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.seeds import Methods as Methods
-from stationary.lab.experiments.arena.seeds import mean_difference, measured
+from stationary.lab.experiments.arena.seeds import measured
 from stationary.lab.experiments.arena.seeds import over_seeds as over_seeds
 from stationary.lab.experiments.arena.words import called, listed, name_of
+from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
 
@@ -205,7 +206,8 @@ def records(event: str, dataset: str, methods: Methods) -> Iterator[dict[str, An
 def in_words(methods: Methods) -> list[str]:
     """Say what is better than ours, in whole sentences: against each kind of unknown inputs, and on known ones."""
     said = [_against(methods, unknown, first=k == 0) for k, unknown in enumerate(unknowns(methods))]
-    said += [_on_known(methods)] * any(has_probabilities(method) for method in methods)
+    if any(has_probabilities(method) for method in methods):
+        said.append(_on_known(methods))
     if left_out := [called(entry.label) for method, entry in PROTOCOL.items() if method not in methods]:
         said.append(f"There are no results of {listed(left_out)} here.")
     return said

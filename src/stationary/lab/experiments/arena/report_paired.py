@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH
 from stationary.lab.experiments.arena.protocol_tables import CLASSIFIERS, KINDS, REGRESSORS, UNKNOWN
 from stationary.lab.experiments.arena.report_tables import LL, Found, Methods, differences, mean
-from stationary.lab.experiments.arena.seeds import mean_difference, signed
+from stationary.lab.experiments.arena.seeds import signed
 from stationary.lab.experiments.arena.words import listed, name_of
+from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Table
 
 PAIRED = "mean and standard error of the paired differences"

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, JUDGES, NETWORK_METHOD, PROTOCOL, RECIPES
-from stationary.lab.experiments.arena.seeds import Methods, mean_difference, over_seeds
+from stationary.lab.experiments.arena.seeds import Methods, over_seeds
 from stationary.lab.experiments.arena.words import name_of
+from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Measured, Table
 
 PLAIN = next(iter(RECIPES))

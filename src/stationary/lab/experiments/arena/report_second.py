@@ -1,8 +1,9 @@
 """The second configuration of infinite width beside the first and beside the network itself."""
 
 from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
-from stationary.lab.experiments.arena.seeds import Methods, mean_difference, over_seeds
+from stationary.lab.experiments.arena.seeds import Methods, over_seeds
 from stationary.lab.experiments.arena.words import name_of
+from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Measured, Table
 
 BESIDE_NETWORK = ("NLPD", "ECE")  # measures of known inputs, of which the network itself has some too

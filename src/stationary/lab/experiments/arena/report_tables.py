@@ -215,14 +215,14 @@ def _over_datasets(found: Found, kind: str) -> Table:
             metric: [mean(methods, method, f"{metric}: {kind}") or 0.0 for methods in found.values()]
             for metric in (LL, "RMSE", "coverage", "width")
         }
-        lowest = min(gap for gap, _, of_kind, _ in below_marginal(found, method) if of_kind == kind)
+        gaps = [gap for gap, _, of_kind, _ in below_marginal(found, method) if of_kind == kind]
         rows.append(
             (
                 REGRESSORS[method].label,
                 f"{rank[method]:.1f}",
-                "" if method == INFINITE_WIDTH else f"{count} {marks[method].mark}".strip(),
+                f"{count} {marks[method].mark}".strip() if method in marks else "",
                 f"{np.median(over[LL]):.2f}",
-                _number(lowest, 1),
+                _number(min(gaps), 1) if gaps else None,
                 f"{np.mean(over['RMSE']):.2f}",
                 f"{np.mean(over['coverage']):.2f}",
                 f"{np.mean(over['width']):.2f}",

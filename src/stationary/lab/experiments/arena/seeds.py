@@ -22,11 +22,3 @@ def signed(found: Measured | None, digits: int) -> str | None:
     if found is None:
         return None
     return f"{found.mean:+.{digits}f} ± {found.std or 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def mean_difference(differences: list[float]) -> Measured | None:
-    """Return the mean of paired differences and its standard error; None if there are fewer than two."""
-    if len(differences) < 2:
-        return None
-    found = measured(differences)
-    return Measured(found.mean, (found.std or 0.0) / len(differences) ** 0.5)

@@ -95,11 +95,11 @@ def fashion_mnist(data_dir: str | Path | None = None) -> Parts:
     }
 
 
-def ten_classes(data_dir: str | Path | None = None, n_classes: int = 10) -> Parts:
+def classes_of_cifar10(data_dir: str | Path | None = None, n_classes: int = 10) -> Parts:
     """Return CIFAR-10 by part: "train" has the images of the first classes, without the last tenth of each.
 
-    Unknown images are grey ones with a black border, and noise. The test images are there of all classes, and where
-    all are known also corrupted ones.
+    The test images are there of all classes. Where all are known, grey images with a black border and noise are
+    unknown.
     """
     found = cifar10.load(data_dir)
     x, y = found.x_train, found.y_train
@@ -116,7 +116,13 @@ def ten_classes(data_dir: str | Path | None = None, n_classes: int = 10) -> Part
         grey = grey_images.load(name, "test", data_dir).x[:UNKNOWN]
         parts[name] = (F.pad(grey, (2,) * 4).expand(-1, 3, -1, -1), None)
     parts["noise"] = (torch.randint(0, 256, (UNKNOWN, 3, 32, 32), generator=generator).to(torch.uint8), None)
-    return parts | {name: (part.x, part.y) for name, part in corrupted.load(data_dir).items()}
+    return parts
+
+
+def and_corrupted(data_dir: str | Path | None = None) -> Parts:
+    """Return all classes of CIFAR-10 by part, with corrupted test images."""
+    shifted = {name: (part.x, part.y) for name, part in corrupted.load(data_dir).items()}
+    return classes_of_cifar10(data_dir) | shifted
 
 
 def kept(parts: Parts) -> Parts:
@@ -142,10 +148,10 @@ class Event:
     kept: Callable[[Parts], Parts] = lambda parts: parts
 
 
-STRICT = Event(partial(ten_classes, n_classes=len(cifar10.KNOWN)), RESNET18, kept)
+STRICT = Event(partial(classes_of_cifar10, n_classes=len(cifar10.KNOWN)), RESNET18, kept)
 EVENTS = {
     "fashion-mnist": Event(fashion_mnist, Recipe()),
-    "cifar10": Event(ten_classes, RESNET18, kept),
+    "cifar10": Event(and_corrupted, RESNET18, kept),
     "cifar10-strict": STRICT,
     # the numbers are those of protocol.RECIPES_RULE, and were fixed with it
     "cifar10-strict-longer": replace(STRICT, recipe=replace(RESNET18, epochs=60, varied=True)),

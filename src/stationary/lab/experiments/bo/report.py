@@ -9,7 +9,7 @@ from matplotlib.ticker import LogFormatter
 from scipy.stats import rankdata
 
 from stationary.lab.experiments.bo.config import FUNCTIONS, SURROGATES, TITLE, Config
-from stationary.lab.experiments.paired import decided
+from stationary.lab.experiments.paired import decided, mean_difference
 from stationary.lab.report import figures as plots
 from stationary.lab.report.content import Cell, Measured, Section, Table
 from stationary.lab.runs.store import Arrays
@@ -70,13 +70,6 @@ def paired(methods: dict[str, Curves], method: str, rival: str = USUAL, steps: S
     return left(methods[method], steps) - left(methods[rival], steps)
 
 
-def difference(pairs: Curves) -> Measured | None:
-    """Return the mean of paired differences and its standard error; None if there are fewer than two."""
-    if len(pairs) < 2:
-        return None
-    return Measured(float(pairs.mean()), float(pairs.std(ddof=1) / len(pairs) ** 0.5))
-
-
 def compared(pairs: Curves) -> int:
     """Return 1 if a surrogate leaves less than its rival, -1 if more, by 95 % of Student's t; 0 otherwise."""
     return -decided(pairs)
@@ -132,7 +125,7 @@ def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
     differences: list[tuple[Cell, ...]] = [
         (
             SURROGATES[method],
-            *(difference(paired(methods, method)) for methods in found.values()),
+            *(mean_difference(paired(methods, method)) for methods in found.values()),
         )
         for method in order
     ]
@@ -143,7 +136,7 @@ def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
         tuple(differences),
     )
     pooled: list[tuple[Cell, ...]] = [
-        (SURROGATES[method], *(difference(over_all(found, method, rival)) for rival in RIVALS)) for method in order
+        (SURROGATES[method], *(mean_difference(over_all(found, method, rival)) for rival in RIVALS)) for method in order
     ]
     yield Table(
         f"The same over all functions, {_pairs(found)} pairs with the same initial design, minus each of four rivals.",
@@ -185,7 +178,7 @@ def tables(results: list[tuple[Config, Arrays]]) -> Iterator[Table]:
 
 def _marked(pairs: Curves) -> str | None:
     """Write a mean difference and its standard error, with a star where it is decided."""
-    found = difference(pairs)
+    found = mean_difference(pairs)
     if found is None:
         return None
     return f"{found.mean:.3f} ± {found.std:.3f}{' *' * abs(compared(pairs))}".replace("-", "−")

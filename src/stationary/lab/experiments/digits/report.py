@@ -66,6 +66,8 @@ def verdicts(results: list[tuple[Config, Arrays]]) -> tuple[Verdict, ...]:
     by_std, by_entropy = (
         {prior: float(a[f"auroc {name}, plain"].mean()) for prior, a in networks.items()} for name in ("std", "entropy")
     )
+    if not networks:
+        return ()
     best = max(by_entropy, key=by_entropy.__getitem__)
     return (
         Verdict(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -295,9 +295,13 @@ def predictions_of(given: Given) -> Iterator[Predictions]:
 
 
 def missing(configs: Sequence[Config]) -> str | None:
-    """Say why these configurations cannot run here: all of them need Covtype, and it cannot be loaded; else None."""
-    if {config.dataset for config in configs} != {"covtype"}:
-        return None
+    """Say why these configurations cannot run here: some need Covtype, and it cannot be loaded; else None."""
+    return _no_covtype() if any(config.dataset == "covtype" for config in configs) else None
+
+
+@cache
+def _no_covtype() -> str | None:
+    """Look for Covtype once, since it may be downloaded, which is tried for a while."""
     try:
         uci.load("covtype")
     except FileNotFoundError as problem:
