@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -294,13 +295,15 @@ def test_an_estimator_is_no_network():
         with pytest.raises(TypeError, match=r"got StationaryClassifier; of an estimator use .* predictive\(X\)"):
             ask()
     pipe = make_pipeline(StandardScaler(), st.StationaryClassifier()).fit(X.numpy(), Y.numpy())
-    for ask in (lambda: st.predict(pipe, X), lambda: st.OODDetector(pipe).fit(X.numpy())):
-        with pytest.raises(TypeError, match=r"got Pipeline; .* pipe\[-1\], and .* pipe\[:-1\]\.transform\(X\)"):
-            ask()
-    st.OODDetector(pipe[-1]).fit(pipe[:-1].transform(X.numpy()))
+    with pytest.raises(TypeError, match=r"got Pipeline; .* pipe\[-1\]\.predictive\(pipe\[:-1\]\.transform\(X\)\)"):
+        st.predict(pipe, X)
+    search = GridSearchCV(pipe, {"stationaryclassifier__random_state": [0]}, cv=2).fit(X.numpy(), Y.numpy())
+    with pytest.raises(TypeError, match=r"got GridSearchCV; .* search\.best_estimator_"):
+        st.OODDetector(search).fit(X.numpy())
     foreign = LogisticRegression().fit(X.numpy(), Y.numpy())
-    for detector in (st.OODDetector(foreign), st.OODDetector(foreign, lambda x: x[:, 0])):
-        with pytest.raises(TypeError, match=r"got LogisticRegression; stationary\.fit makes one; for a table"):
-            detector.fit(X.numpy())
+    for other in (foreign, make_pipeline(StandardScaler(), foreign)):
+        for detector in (st.OODDetector(other), st.OODDetector(other, lambda x: x[:, 0])):
+            with pytest.raises(TypeError, match=r"got (Log|Pip)\w+; stationary\.fit makes one; for a table"):
+                detector.fit(X.numpy())
     scores = st.OODDetector(estimator, "mutual_information").fit(X.numpy()).scores(X.numpy())
     np.testing.assert_allclose(scores, estimator.uncertainty(X.numpy(), "mutual_information"), rtol=1e-6)

@@ -79,9 +79,12 @@ def as_posterior(model: nn.Module | Posterior, method: Method | None = None) -> 
     if not hasattr(model, "networks"):
         if hasattr(model, "predictive"):
             instead = "of an estimator use its own methods, such as predictive(X), or its posterior_ on its inputs(X)"
-        elif hasattr(model, "steps"):
+        elif hasattr(model, "best_estimator_"):
+            instead = "of a search take what it found, search.best_estimator_"
+        elif hasattr(model, "named_steps") and hasattr([*model.named_steps.values()][-1], "predictive"):
             instead = (
-                "of a Pipeline take the last step, pipe[-1], and what the others make of X, pipe[:-1].transform(X)"
+                "of a Pipeline take the last step, pipe[-1], on what the others make of X: "
+                "pipe[-1].predictive(pipe[:-1].transform(X))"
             )
         else:
             instead = "stationary.fit makes one; for a table take StationaryClassifier or StationaryRegressor"
