@@ -132,6 +132,32 @@ def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch
     assert "1 done, 0 reused" in said(call("run", *SMOKE))
 
 
+def test_a_disk_that_is_full_inside_a_run_is_no_fault_of_the_run(call, monkeypatch):
+    line = "checkpoint-0.npz: No space left on device; make room there, or choose a folder on another disk."
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC, "checkpoint")
+        result = call("run", "far_from_data", "--scale", "smoke")
+    assert result.exit_code == 1 and f"{line} What is finished is kept." in said(result)
+    root = RunStore(cli.Path("out/runs")).root
+    assert "Traceback" not in said(result) and not [*root.rglob(store.ERROR), *root.rglob(store.RUNNING)]
+
+
+def test_what_is_done_needs_no_folder_that_can_be_written(call, monkeypatch):
+    def unlink(path, missing_ok=False):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    call("run", *SMOKE)
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.EROFS)
+        patch.setattr(cli.Path, "unlink", unlink)
+        assert "0 done, 1 reused" in said(call("run", *SMOKE))
+
+
+def test_nothing_to_archive_is_said(call):
+    result = call("archive", "covariance")
+    assert result.exit_code == 1 and said(result) == "nothing to archive in out; first: stationary run covariance"
+
+
 def test_an_error_of_ours_is_not_hidden(call, monkeypatch):
     monkeypatch.setattr(status, "print_table", lambda *_: os.stat("no such file"))
     assert isinstance(call("list").exception, FileNotFoundError)
