@@ -13,7 +13,12 @@ from stationary.predictive._base import Members, Moments, Predictive, Sums, at_l
 
 
 class Interval(NamedTuple):
-    """(n, m) each: the ends of an interval for each target."""
+    """An interval for each target.
+
+    Attributes:
+        lower: (n, m) the lower ends.
+        upper: (n, m) the upper ends.
+    """
 
     lower: Tensor
     upper: Tensor

@@ -14,7 +14,12 @@ BIASES = ("gaussian", "uniform")
 
 
 class Estimate(NamedTuple):
-    """A Monte Carlo mean and its standard error, entry by entry."""
+    """A Monte Carlo estimate of a kernel matrix.
+
+    Attributes:
+        mean: (n, m) the mean over the random units.
+        standard_error: (n, m) that of each entry.
+    """
 
     mean: Tensor
     standard_error: Tensor

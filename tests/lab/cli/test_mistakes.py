@@ -169,6 +169,23 @@ def test_settings_are_refused_before_anything_runs(call):
     assert not os.path.exists("out")
 
 
+@pytest.mark.parametrize(
+    ("experiment", "setting", "message"),
+    [
+        ("banana", "model=abc", "model must be one of network, gp, infinite width, infinite width, trunk; got 'abc'"),
+        ("banana", "prior=abc", "prior of model='gp' must be one of step, relu, erf, rbf, matern52; got 'abc'"),
+        ("banana", "prior=relu", "got 'relu'; --prior relu chooses the runs of banana that have it"),
+        ("regression", "prior=step", "prior of model='gp' must be one of relu, rbf, matern52, matern32, matern12; got"),
+        ("uci", "prior=relu", "prior of method='NN surrogate' must be one of step, matern12; got 'relu'"),
+        ("radar", "prior=relu", "prior of method='infinite width' must be one of rbf"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_before_anything_runs(call, experiment, setting, message):
+    result = call("run", experiment, "--scale", "smoke", "--set", setting)
+    assert result.exit_code == 2 and message in said(result)
+    assert not os.path.exists("out")
+
+
 def test_status_says_where_it_looked_and_where_results_are(call, tmp_path):
     here = tmp_path / "here" / "out" / "runs"
     assert said(call("status")).endswith(f"looked in {here}, where no results are")
