@@ -299,6 +299,8 @@ def _about(folder: Path) -> dict[str, Any]:
         right = False
     if not right:
         raise CorruptRunError(folder / CONFIG, "is not the configuration that its folder is named after")
+    if not isinstance(environment, dict):
+        raise CorruptRunError(folder / ENVIRONMENT, "cannot be read (it is no object of JSON)")
     if not is_zipfile(folder / RESULT):  # it looks at the end of the file alone
         raise CorruptRunError(folder / RESULT, "cannot be read (it is no whole archive)")
     return named | {"environment": environment}
