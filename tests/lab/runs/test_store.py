@@ -141,6 +141,7 @@ def test_an_environment_that_is_no_object_is_corrupt(store, folder, content):
     (folder / "environment.json").write_text(content)
     with pytest.raises(CorruptRunError, match=r"environment\.json: cannot be read"):
         store.load(*KEY)
+    assert store.environment(*KEY) is None
 
 
 def test_the_result_of_another_configuration_is_corrupt(store, folder):

@@ -194,9 +194,10 @@ class RunStore:
         if not (folder / RESULT).exists():
             return None
         try:
-            return json.loads((folder / ENVIRONMENT).read_bytes())
+            found = json.loads((folder / ENVIRONMENT).read_bytes())
         except (OSError, ValueError):
             return None
+        return found if isinstance(found, dict) else None
 
     def runs(self, experiment: str, on_problem: Callable[[CorruptRunError], object]) -> Iterator[Run]:
         """Yield every finished run of an experiment, of any version and configuration, by the name of its folder.
