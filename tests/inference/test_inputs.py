@@ -195,6 +195,8 @@ def test_a_type_that_the_network_has_somewhere_is_its_own_affair():
     ("x", "message"),
     [
         (np.array([["a", "b", "c"]]), "x must hold numbers, got ndarray of <U1; encode"),
+        (pd.DataFrame({"a": [1.0], "b": [True], "c": [2.0]}), r"got DataFrame of object; .* write \.astype\(float\)$"),
+        (TensorDataset(X, Y), "or an iterable of batches, got TensorDataset; pass a DataLoader of it$"),
         (pd.DataFrame({"a": [1.0], "b": ["x"], "c": [2.0]}), "x must hold numbers, got DataFrame of object"),
         ([[1.0, 2.0, 3.0]], "x must be a tensor or an array, got list; torch.tensor"),
         (3, "x must be a tensor, an array, a mapping of these or an iterable of batches, got int"),
@@ -208,6 +210,35 @@ def test_what_is_no_input(model, x, message):
 def test_a_value_beyond_the_type_of_the_network(model):
     with pytest.raises(ValueError, match="x must be finite, got NaN or infinity in row 1"):
         st.predict(model, np.array([[0.0, 0.0, 0.0], [1e300, 0.0, 0.0]]))
+
+
+def test_a_single_input_and_a_batch_of_batches(model, infinite):
+    for posterior in (model, infinite):
+        with pytest.raises(ValueError, match=r"a single input (is passed )?as x\[None\]$"):
+            st.predict(posterior, X[0])
+    for ask in (lambda: st.predict(infinite, X[None]), lambda: infinite.nearest(X[None], 1)):
+        with pytest.raises(ValueError, match=rf"must give 3 features in each row, .* got {3 * N}: look at the shape"):
+            ask()
+
+
+def test_features_of_another_number_are_not_taken_for_all():
+    """A function may read one column where there were three, which would be subtracted from each of their means."""
+    numbers = {"lengthscale": 1.0, "variance": 1.0, "temperature": 1.0}
+    posterior = st.InfiniteWidth(**numbers, features=lambda x: x).posterior(nn.Linear(3, 2), (X, Y))
+    with pytest.raises(ValueError, match="must give 3 features in each row, as the training rows do; got 1:"):
+        st.predict(posterior, X[:, :1])
+
+
+@pytest.mark.parametrize("k", [0, N + 1, 1.5])
+def test_a_number_of_neighbours_that_is_none(infinite, k):
+    with pytest.raises(ValueError, match=f"k must be an integer from 1 to the number of training rows, {N}; got {k}"):
+        infinite.nearest(X, k)
+
+
+def test_targets_of_another_number(model):
+    for ask in (st.calibrate, st.conformal):
+        with pytest.raises(ValueError, match=rf"y must have the shape of the mean, \({N}, 2\); got \({N}, 3\)"):
+            ask(model, (X, X), family=st.Gaussian)
 
 
 def test_what_is_no_pair(model):

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, tensor_of
 
@@ -96,7 +97,8 @@ def outputs_of(result: Any) -> Tensor:
         got = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
             f"model must return outputs of shape (n, c), an object with them as .logits, or, for predictions and "
-            f"loss='beta_nll', a pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c)"
+            f"loss='beta_nll', a pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c), "
+            "and pass a single input as x[None]"
         )
     return outputs
 
@@ -132,9 +134,11 @@ def batches(
         yield from ((part, None) for part in _split(prepared(x, model, name), size, name))
         return
     if (isinstance(x, tuple) and len(x) == 2) or not isinstance(x, Iterable):
+        of_pair = "of a pair (x, y) pass x alone, and two batches as a list"
+        instead = "pass a DataLoader of it" if isinstance(x, Dataset) else of_pair
         raise TypeError(
-            f"{name} must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; of a "
-            "pair (x, y) pass x alone, and two batches as a list"
+            f"{name} must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; "
+            f"{instead}"
         )
     if size is not None:
         raise ValueError(
