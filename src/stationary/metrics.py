@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from stationary._checks import is_number
 from stationary._extras import extra
 from stationary.predictive import Categorical, Gaussian, Members, Predictive
 
@@ -254,7 +255,7 @@ def fpr95(scores_in: Tensor, scores_out: Tensor) -> float:
 
 def acceptance_threshold(scores_in: Tensor, accept: float = 0.95) -> float:
     """The smallest of the scores t such that at least the share ``accept`` of them is <= t, without interpolation."""
-    if not 0 < accept <= 1:
+    if not is_number(accept) or not 0 < accept <= 1:
         raise ValueError(f"accept must be a share in (0, 1], got {accept!r}; 0.95 is usual")
     scores = _scores("scores_in", scores_in).sort().values
     shares = torch.arange(1, len(scores) + 1, dtype=torch.float64) / len(scores)
