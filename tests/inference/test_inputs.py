@@ -241,6 +241,53 @@ def test_targets_of_another_number(model):
             ask(model, (X, X), family=st.Gaussian)
 
 
+def test_what_is_near_to_what_is_meant(model, infinite):
+    build, one = lambda: st.MLP(3, 2, hidden=(5,)), lambda: st.MLP(3, 1, hidden=(5,))
+    estimator, weights = st.StationaryClassifier(), {0: 1.0, 1: 2.0}
+    for ask, error, message in (
+        (lambda: st.fit(st.Point(), build, (X, Y), {"epochs": 3}), TypeError, r"training must be .*Training\(epochs="),
+        (lambda: st.predict(model, X, family="Gaussian"), TypeError, "family must be stationary.*got 'Gaussian'"),
+        (lambda: st.OODDetector(model, family="Gaussian").fit(X), TypeError, "family must be stationary"),
+        (lambda: st.predict(model, X, batch_size=2.5), ValueError, "batch_size must be a positive integer .*got 2.5"),
+        (
+            lambda: st.predict(model, X, batch_size="all"),
+            ValueError,
+            "batch_size must be a positive integer .*got 'all",
+        ),
+        (lambda: st.predict(nn.Conv2d(3, 2, 3), X), ValueError, r"that Conv2d takes, .*got x \(120, 3\)"),
+        (
+            lambda: st.calibrate_prior(estimator, X),
+            TypeError,
+            "got StationaryClassifier: an estimator has a posterior_",
+        ),
+        (lambda: st.exact_predictor(st.calibrate(infinite, (X + 1, Y))), TypeError, "calibrated posterior its base"),
+        (lambda: st.calibrate_prior(one(), X), ValueError, "y_train must be the real targets .*; got none"),
+        (lambda: st.calibrate_prior(one(), X, Y), ValueError, "y_train must be the real targets .*; got torch.int64"),
+        (lambda: st.calibrate_prior(one(), X, X[:, :1] / 0), ValueError, "y_train must be finite, got NaN or infinity"),
+        (
+            lambda: st.InfiniteWidth(class_weight=weights).posterior(model, (X, Y)),
+            TypeError,
+            "or a tuple, a number for",
+        ),
+        (lambda: st.MLP(3, 2, hidden=5), ValueError, r"such as \(50,\); got 3 and 5"),
+        (lambda: st.MLP("3", 2), ValueError, "in_features and the widths in hidden must be positive integers"),
+        (lambda: st.StationaryHead(3, 2, activation=nn.ReLU), TypeError, "activation must be a name .*got <class"),
+        (lambda: st.StationaryHead(3, 2, activation=3), TypeError, "activation must be a name .*got 3"),
+    ):
+        with pytest.raises(error, match=message):
+            ask()
+
+
+def test_weights_in_a_list():
+    build, weight = lambda: st.MLP(3, 2, hidden=(5,)), torch.rand(N)
+    listed, method = [float(w) for w in weight], st.InfiniteWidth(n_inducing=10)
+    for make in (
+        lambda w: st.fit(st.Point(), build, (X, Y), TRAINING, sample_weight=w),
+        lambda w: method.posterior(nn.Linear(3, 2), (X, Y), sample_weight=w),
+    ):
+        torch.testing.assert_close(st.predict(make(listed), X).probs, st.predict(make(weight), X).probs)
+
+
 def test_what_is_no_pair(model):
     with pytest.raises(TypeError, match=r"got a pair of Tensor and list: torch.tensor"):
         st.calibrate(model, (X, Y.tolist()))

@@ -8,7 +8,7 @@ from stationary.inference._forgotten import remembered
 from stationary.inference.base import Method, Posterior, check_method
 from stationary.inference.exact_dropout import ExactDropout
 from stationary.nn.running import Batches, Inputs, batches
-from stationary.predictive import Categorical, P
+from stationary.predictive import Categorical, P, Predictive
 
 DEFAULT: Method = ExactDropout()  # it needs neither a seed nor a number of samples
 
@@ -65,6 +65,8 @@ def predict(
     """
     posterior = as_posterior(model, method)
     kind = family or family_of(posterior)
+    if not isinstance(kind, type) or not issubclass(kind, Predictive):
+        raise TypeError(f"family must be stationary.Categorical, Gaussian or Bernoulli, the class; got {kind!r}")
     parts = batches(x, batch_size, posterior.networks[0])
     pred = kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
     return remembered(pred, posterior)

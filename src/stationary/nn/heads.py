@@ -43,6 +43,11 @@ class StationaryHead(nn.Module):
                 raise ValueError(f"{name} must be a positive integer, got {width!r}")
         if not is_number(dropout) or not 0 <= dropout < 1:
             raise ValueError(f"dropout must be a probability in [0, 1), got {dropout!r}; the paper takes 0.2")
+        if isinstance(activation, type) or not (isinstance(activation, str) or callable(activation)):
+            raise TypeError(
+                "activation must be a name of stationary.activation or a module such as stationary.Matern(nu=1.5); got "
+                f"{activation!r}"
+            )
         self.hidden = nn.Linear(in_features, hidden)
         self.activation = activation_by_name(activation) if isinstance(activation, str) else activation
         self.dropout = nn.Dropout(dropout)

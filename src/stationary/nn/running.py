@@ -10,11 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from stationary._checks import is_count
 from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, tensor_of
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 Batches: TypeAlias = Iterable[Any]  # batches of inputs, or of pairs of inputs and targets, as of a DataLoader
-MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not implemented for")  # PyTorch's words for it
+MISFIT = re.compile(
+    "mat1 and mat2|scalar type|same dtype|Input type|not implemented for|Expected \\dD"
+)  # PyTorch's words for it
 PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two matrices
 
 
@@ -128,8 +131,8 @@ def batches(
             iterable are moved to its device, and a tensor or a mapping of tensors stays where it is.
         name: what error messages call x; the parts of a mapping have their own names.
     """
-    if size is not None and size < 1:
-        raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
+    if size is not None and not is_count(size):
+        raise ValueError(f"batch_size must be a positive integer or None, got {size!r}")
     if isinstance(x, Tensor | Mapping) or is_array(x):
         yield from ((part, None) for part in _split(prepared(x, model, name), size, name))
         return

@@ -141,7 +141,7 @@ def checked(x: Tensor, y: Tensor, loss: str, weight: Tensor | None = None, name:
     if len(x) != len(y) or len(x) == 0:
         raise ValueError(f"{name}x and y must have the same number of rows, at least one; got {len(x)} and {len(y)}")
     y = checked_targets(y, loss, name)
-    weight = torch.ones(len(x)) if weight is None else tensor_of(weight, "sample_weight")
+    weight = torch.ones(len(x)) if weight is None else torch.as_tensor(tensor_of(weight, "sample_weight"))
     if weight.shape != (len(x),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         span = f", from {weight.min().item():g} to {weight.max().item():g}" if weight.numel() else ""
         raise ValueError(

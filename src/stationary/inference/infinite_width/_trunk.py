@@ -214,7 +214,7 @@ def collect(
     assert place is not None
     device = with_float64(parts.device)
     z, y = parts.joined().to(device), torch.cat(targets).to(device)
-    weight = torch.ones(len(y)) if sample_weight is None else tensor_of(sample_weight, "sample_weight")
+    weight = torch.ones(len(y)) if sample_weight is None else torch.as_tensor(tensor_of(sample_weight, "sample_weight"))
     if weight.shape != (len(y),) or not (weight.isfinite() & (weight >= 0)).all() or not weight.any():
         raise ValueError(
             f"sample_weight must be finite, at least 0, not all 0, and of shape ({len(y)},); got {tuple(weight.shape)}"
