@@ -21,7 +21,7 @@ CLIP = 2.0**-53  # 1 - y_max of the largest float64 below 1: what log1p(-y_max) 
 class UnknownNLPD(NamedTuple):
     """The modified NLPD of ``unknown_nlpd``.
 
-    Attributes:
+    Args:
         value: the modified NLPD.
         clipped: number of inputs whose 1 - y_max was below ``CLIP``, and was replaced by it.
     """
@@ -33,7 +33,7 @@ class UnknownNLPD(NamedTuple):
 class RiskCoverage(NamedTuple):
     """The curve of ``risk_coverage``.
 
-    Attributes:
+    Args:
         coverage: (n,) shares of the inputs that are kept: 1/n, 2/n, ..., 1.
         risk: (n,) mean loss of the least uncertain inputs that make up each share.
         area: area under the curve (AURC), the mean of ``risk``.
@@ -49,7 +49,7 @@ class RiskCoverage(NamedTuple):
 class CalibrationBins(NamedTuple):
     """Predictions by their confidence, in bins of equal width.
 
-    Attributes:
+    Args:
         size: (B,) number of predictions in each bin.
         confidence: (B,) their mean confidence; NaN where there are none.
         accuracy: (B,) the share of them that is right; NaN where there are none.

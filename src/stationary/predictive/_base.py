@@ -35,7 +35,7 @@ PRIOR_MISSING = (
 class Members(NamedTuple):
     """Some members of a posterior at n inputs.
 
-    Attributes:
+    Args:
         outputs: (s, n, c) outputs of the s members.
         prior: (1 or s, n, c) variance of the restored prior; None where it is not restored.
         noise: (s, n, c) noise variance that each member of a regression predicts; None where it predicts none.

@@ -27,12 +27,7 @@ SMALL = 1e-9  # below it, the error of an integral is no longer small beside a p
 
 
 class Top(NamedTuple):
-    """The most probable classes of each input, the most probable first.
-
-    Attributes:
-        classes: (n, k) the classes.
-        probs: (n, k) their probabilities.
-    """
+    """(n, k) each: the most probable classes, and their probabilities."""
 
     classes: Tensor
     probs: Tensor

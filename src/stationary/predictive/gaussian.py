@@ -13,12 +13,7 @@ from stationary.predictive._base import Members, Moments, Predictive, Sums, at_l
 
 
 class Interval(NamedTuple):
-    """An interval for each target.
-
-    Attributes:
-        lower: (n, m) the lower ends.
-        upper: (n, m) the upper ends.
-    """
+    """(n, m) each: the ends of an interval for each target."""
 
     lower: Tensor
     upper: Tensor

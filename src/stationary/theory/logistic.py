@@ -44,14 +44,6 @@ Characteristic = Callable[
 
 
 class LogisticExpectations(NamedTuple):
-    """Expectations over random logits D of two classes.
-
-    Attributes:
-        probability: E[sigmoid(D)], that of the class that D speaks for.
-        entropy: E[H(sigmoid(D))], in nats.
-        log_cosh: E[log 2 cosh(D / 2)].
-    """
-
     probability: Tensor
     entropy: Tensor
     log_cosh: Tensor

@@ -14,12 +14,7 @@ BIASES = ("gaussian", "uniform")
 
 
 class Estimate(NamedTuple):
-    """A Monte Carlo estimate of a kernel matrix.
-
-    Attributes:
-        mean: (n, m) the mean over the random units.
-        standard_error: (n, m) that of each entry.
-    """
+    """A Monte Carlo mean and its standard error, entry by entry."""
 
     mean: Tensor
     standard_error: Tensor

@@ -34,14 +34,6 @@ BLOCK_SIZE = {"cpu": 2**17, "cuda": 2**22}  # classes times nodes at work: a cor
 
 
 class SoftmaxExpectations(NamedTuple):
-    """Expectations over random logits z of several classes.
-
-    Attributes:
-        probabilities: (n, classes) E[softmax(z)].
-        log_normalizer: (n,) E[logsumexp(z)].
-        entropy: (n,) E[H(softmax(z))], in nats.
-    """
-
     probabilities: Tensor
     log_normalizer: Tensor
     entropy: Tensor

@@ -61,7 +61,7 @@ class Numbers:
 class Neighbours(NamedTuple):
     """The training rows that an answer rests on.
 
-    Attributes:
+    Args:
         rows: (n, k) their numbers, the most similar first.
         similarity: (n, k) the kernel's correlation between the input and the row, from 0 to 1.
     """

@@ -21,7 +21,7 @@ REPAIR = f"download {URL} and give its folder as --data-dir or as STATIONARY_DAT
 class Questions(NamedTuple):
     """Some questions.
 
-    Attributes:
+    Args:
         texts: the questions.
         intents: the name of the intent of each; "oos" if it is out of scope.
     """

@@ -45,7 +45,7 @@ OPEN: dict[str, Callable[[Path], IO[bytes]]] = {"": lambda path: path.open("rb")
 class Images(NamedTuple):
     """Some images.
 
-    Attributes:
+    Args:
         x: pixels, (n, 1, 28, 28), uint8.
         y: class indices, (n,); None for images that are only used as unknown ones.
     """
