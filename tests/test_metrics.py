@@ -151,7 +151,10 @@ def test_ece_keeps_a_confidence_of_one_in_the_last_bin():
 
 
 def test_ece_needs_a_bin():
-    with pytest.raises(ValueError, match=r"n_bins must be at least 1, got 0"):
+    for wrong in (2.5, "ten"):
+        with pytest.raises(ValueError, match=rf"n_bins must be an integer of at least 1, got {wrong!r}"):
+            metrics.ece(*example(), n_bins=wrong)
+    with pytest.raises(ValueError, match=r"n_bins must be an integer of at least 1, got 0"):
         metrics.ece(*example(), n_bins=0)
 
 

@@ -3,11 +3,16 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
 from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from torch import nn
 
 import stationary as st
@@ -413,3 +418,24 @@ def test_pictures_are_rows_of_pixels_and_mappings_need_features():
 def test_a_detector_without_scores_of_new_rows_is_refused(wrong):
     with pytest.raises(TypeError, match="detector must have score_samples, as IsolationForest"):
         detector_score(wrong)
+
+
+def test_a_pipeline_is_its_last_step_behind_the_others():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.lognormal(3, 1, 90), "town": rng.choice(["Oslo", "Lima"], 90)})
+    y = np.where((frame["town"] == "Oslo") | (frame["size"] > 20), "yes", "no")
+    columns = make_column_transformer((MinMaxScaler(), ["size"]), (OneHotEncoder(sparse_output=False), ["town"]))
+    pipe = make_pipeline(columns, st.StationaryClassifier(random_state=0))
+    detector = OODDetector(pipe)
+    with pytest.raises(NotFittedError):
+        detector.fit(frame)
+    pipe.fit(frame[:60], y[:60])
+    detector.fit(frame[60:])
+    rows = columns.transform(frame)
+    of_last = OODDetector(pipe[-1]).fit(rows[60:])
+    assert torch.equal(detector.scores(frame), of_last.scores(rows)) and detector.threshold == of_last.threshold
+    assert torch.equal(st.acquire(pipe, frame, 5), st.acquire(pipe[-1], rows, 5))
+    for other in (make_pipeline(columns, make_pipeline(pipe[-1])), make_pipeline("passthrough", pipe)):
+        assert torch.equal(OODDetector(other).scores(frame), of_last.scores(rows))
+    values = make_pipeline(MinMaxScaler(), st.StationaryRegressor(random_state=0)).fit(rows[:60], rows[:60, 0])
+    assert OODDetector(values).score == "std" and len(OODDetector(values).fit(rows[60:]).p_value(rows)) == 90

@@ -49,8 +49,14 @@ def test_interval_shows_mean_band_and_targets():
     assert ax.lines[0].get_xdata().tolist() == [0, 1, 2] and ax.lines[0].get_ydata().tolist() == [0, 1, 4]
     wide = plots.interval(x, pred, st.predictive.Interval(pred.mean - 9, pred.mean + 9))
     assert wide.get_ylim()[0] < -8
-    with pytest.raises(ValueError, match=r"x must be \(k,\) and the prediction of one target"):
-        plots.interval(x[:2], pred)
+    for wrong in ((x[:2], pred), (x, pred, None, x[:2])):
+        with pytest.raises(
+            ValueError, match=r"x must be \(k,\), with the prediction of one target at each, and y \(k,\)"
+        ):
+            plots.interval(*wrong)
+    plots.interval(x.numpy(), pred, y=x.tolist())
+    with pytest.raises(TypeError, match="pred must be a Gaussian, got Tensor; a Categorical has reliability"):
+        plots.interval(x, pred.mean)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.1, 0.7)])  # float32 would leave 0.1 and 0.7 outside
@@ -59,3 +65,8 @@ def test_histograms_are_shares(low, high):
     ax = plots.score_histograms(known, unknown, threshold=0.5)
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(2)
     assert ax.lines[0].get_xdata()[0] == 0.5
+    again = plots.score_histograms(known.numpy(), unknown.tolist())
+    assert [bar.get_height() for bar in again.patches] == [bar.get_height() for bar in ax.patches]
+    for wrong in (known[:0], known[:, None]):
+        with pytest.raises(ValueError, match=r"unknown must be scores \(n,\), at least one; got \("):
+            plots.score_histograms(known, wrong)

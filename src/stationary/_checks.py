@@ -35,6 +35,11 @@ def check_finite(name: str, value: Any, hint: str = "") -> None:
         raise ValueError(f"{name} must be finite, got {value!r}" + (f"; {hint}" if hint else ""))
 
 
+def is_number(value: object) -> bool:
+    """Whether value can be compared with numbers: texts and None cannot."""
+    return isinstance(value, Real)
+
+
 def is_count(value: object) -> bool:
     """Whether value is a positive int; True is none, nor are NumPy's integers, which PyTorch often refuses."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -32,7 +32,7 @@ from stationary.inference.laplace import LaplacePosterior
 from stationary.inference.predict import as_posterior, family_of
 from stationary.nn.inputs import is_array, prepared
 from stationary.nn.running import Batches, Inputs, batches
-from stationary.ood import TableModel, Tempered, mean_variance
+from stationary.ood import TableModel, TablePipeline, Tempered, mean_variance, without_pipeline
 from stationary.predictive import Bernoulli, Gaussian, Joint, Predictive
 
 Score: TypeAlias = Literal["bald", "variance", "entropy"]
@@ -42,7 +42,7 @@ ELEMENTS = 2**24  # probabilities of combinations that are computed at a time
 
 
 def acquire(
-    posterior: nn.Module | Posterior | TableModel,
+    posterior: nn.Module | Posterior | TableModel | TablePipeline,
     pool: Inputs | Batches | np.ndarray[Any, Any],
     n: int,
     score: Score = "bald",
@@ -63,8 +63,8 @@ def acquire(
 
     Args:
         posterior: a posterior, or a trained network with a ``method``. Or a fitted ``StationaryClassifier`` or
-            ``StationaryRegressor``; the pool is then rows of its table. Temperatures are left out, since they change
-            probabilities and not what is known.
+            ``StationaryRegressor``, or a pipeline that ends in one; the pool is then rows of its table. Temperatures
+            are left out, since they change probabilities and not what is known.
         pool: inputs without labels: a tensor, an array, a mapping of these, or a loader that does not shuffle and can
             be read twice.
         n: number of rows to choose.
@@ -88,9 +88,10 @@ def acquire(
     for name, count in (("candidates", candidates), ("n_samples", n_samples)):
         if not is_count(count):
             raise ValueError(f"{name} must be a positive integer, got {count!r}")
-    if isinstance(posterior, TableModel):
-        pool, family, posterior = posterior.inputs(pool), posterior.family, posterior.posterior_  # type: ignore[attr-defined]
-    model = as_posterior(posterior, method)  # type: ignore[arg-type]
+    table = without_pipeline(posterior)
+    if isinstance(table, TableModel):
+        pool, family, table = table.inputs(pool), table.family, table.posterior_  # type: ignore[attr-defined]
+    model = as_posterior(table, method)
     kind = family or family_of(model)
     if isinstance(model, Tempered) and kind is not Gaussian:
         model = model.untempered()

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from stationary._checks import is_count, is_number
 from stationary._extras import extra
 from stationary.predictive import Categorical, Gaussian, Members, Predictive
 
@@ -91,7 +92,8 @@ def nlpd(pred: Categorical | Gaussian, y: Tensor) -> float:
 
 def expected_nll(pred: Categorical, y: Tensor) -> float:
     """-mean E[log p(y)]: the logarithm before the mean over members, as in the authors' script; at least ``nlpd``."""
-    return -_at(pred.expected_log_probs, _labels(pred, y)).mean().item()
+    labels = _labels(pred, y)
+    return -_at(pred.expected_log_probs, labels).mean().item()
 
 
 def unknown_nlpd(pred: Categorical) -> UnknownNLPD:
@@ -143,8 +145,8 @@ def ece(pred: Categorical, y: Tensor, n_bins: int = 15) -> float:
 
 def calibration_bins(pred: Categorical, y: Tensor, n_bins: int = 15) -> CalibrationBins:
     """How many predictions are in each of the bins of ``ece``, how sure they are, and how many are right."""
-    if n_bins < 1:
-        raise ValueError(f"n_bins must be at least 1, got {n_bins!r}; 15 is usual")
+    if not is_count(n_bins):
+        raise ValueError(f"n_bins must be an integer of at least 1, got {n_bins!r}; 15 is usual")
     labels, confidence = _labels(pred, y), pred.confidence().detach().cpu()
     edges = (torch.arange(1, n_bins, dtype=torch.float64) / n_bins).to(confidence)  # 0.3 is an edge in float32 too
     parts = torch.stack([torch.ones(len(labels)).double(), confidence.double(), _correct(pred, labels).double()])
@@ -254,7 +256,7 @@ def fpr95(scores_in: Tensor, scores_out: Tensor) -> float:
 
 def acceptance_threshold(scores_in: Tensor, accept: float = 0.95) -> float:
     """The smallest of the scores t such that at least the share ``accept`` of them is <= t, without interpolation."""
-    if not 0 < accept <= 1:
+    if not is_number(accept) or not 0 < accept <= 1:
         raise ValueError(f"accept must be a share in (0, 1], got {accept!r}; 0.95 is usual")
     scores = _scores("scores_in", scores_in).sort().values
     shares = torch.arange(1, len(scores) + 1, dtype=torch.float64) / len(scores)

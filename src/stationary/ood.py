@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -120,6 +121,48 @@ class TableModel(Protocol):
         """The inputs of ``posterior_``."""
 
 
+@runtime_checkable
+class TablePipeline(Protocol):
+    """A ``Pipeline`` of scikit-learn whose last step is such an estimator."""
+
+    @property
+    def named_steps(self) -> Any:
+        """Its steps by name."""
+
+    def __getitem__(self, which: Any, /) -> Any:
+        """One step, or a pipeline of several."""
+
+
+@dataclass(frozen=True)
+class _Piped:
+    """A pipeline as an estimator: rows of its table go through the steps before the last."""
+
+    pipeline: TablePipeline
+
+    @property
+    def family(self) -> type[Predictive]:
+        return self._last.family
+
+    @property
+    def posterior_(self) -> Any:
+        return self._last.posterior_  # type: ignore[attr-defined]
+
+    def inputs(self, X: Any) -> Tensor:
+        before = self.pipeline[:-1]
+        return self._last.inputs(before.transform(X) if len(before) else X)
+
+    @property
+    def _last(self) -> TableModel:
+        return without_pipeline(self.pipeline[-1])
+
+
+def without_pipeline(model: Any) -> Any:
+    """A pipeline that ends in an estimator such as ``StationaryClassifier`` as an estimator; all else as it is."""
+    if not isinstance(model, TablePipeline):
+        return model
+    return _Piped(model) if isinstance(without_pipeline(model[-1]), TableModel) else model
+
+
 class OODDetector:
     """A detector that accepts inputs which look like those it was fitted on.
 
@@ -127,8 +170,8 @@ class OODDetector:
 
     Args:
         model: a trained network, or a posterior; of a posterior with a temperature, the scores are those at
-            temperature 1. Or a fitted ``StationaryClassifier`` or ``StationaryRegressor``; inputs are then rows of its
-            table.
+            temperature 1. Or a fitted ``StationaryClassifier`` or ``StationaryRegressor``, or a pipeline that ends in
+            one; inputs are then rows of its table.
         score: name of the score, a key of ``SCORES``, by default "entropy", and "std" for a regression; or any function
             from a batch of n inputs to (n,) scores, of which a higher one is farther out, such as a detector of
             pytorch-ood, or ``detector_score`` of one of scikit-learn. One that learns must be fitted before, to the
@@ -141,7 +184,7 @@ class OODDetector:
 
     threshold: float | None = None  # the largest score that is accepted, set by fit
     known: Tensor | None = None  # the scores of the inputs that it was fitted on, sorted
-    model: nn.Module | Posterior | TableModel
+    model: nn.Module | Posterior | TableModel | TablePipeline
     score: str | Scorer
     batch_size: int | None
     method: Method | None
@@ -149,14 +192,14 @@ class OODDetector:
 
     def __init__(
         self,
-        model: nn.Module | Posterior | TableModel,
+        model: nn.Module | Posterior | TableModel | TablePipeline,
         score: str | Scorer | None = None,
         method: Method | None = None,
         *,
         batch_size: int | None = None,
         family: type[Predictive] | None = None,
     ) -> None:
-        self.family = family or getattr(model, "family", None)
+        self.family = family or getattr(without_pipeline(model), "family", None)
         score = ("std" if self.family is Gaussian else "entropy") if score is None else score
         if isinstance(score, str):
             _by_name(score, self.family or Categorical)
@@ -242,15 +285,16 @@ class OODDetector:
         return self.known
 
     def _posterior(self) -> Any:
-        return self.model.posterior_ if isinstance(self.model, TableModel) else self.model  # type: ignore[attr-defined]
+        model = without_pipeline(self.model)
+        return model.posterior_ if isinstance(model, TableModel) else model  # type: ignore[attr-defined]
 
     def _scored(self, x: Inputs | Batches, marks: list[Tensor] | None = None) -> tuple[Tensor, bool]:
         """(n,) the scores, and whether a spread that they measure is there at all.
 
         ``marks`` takes the numbers by which rows are known again, for a posterior that remembers any.
         """
-        x, size = self.model.inputs(x) if isinstance(self.model, TableModel) else x, self.batch_size
-        model = self._posterior()
+        table, size = without_pipeline(self.model), self.batch_size
+        x, model = table.inputs(x) if isinstance(table, TableModel) else x, self._posterior()
         if marks is not None and getattr(model, "validation_rows", None) is not None:
             x, size = _noted(batches(x, size, model.networks[0]), marks), None
         if not isinstance(self.score, str):

@@ -70,11 +70,15 @@ def interval(
         y: (k,) targets.
         ax: the axes to draw on; by default new ones.
     """
-    if x.ndim != 1 or pred.mean.shape != (len(x), 1):
+    if not isinstance(pred, Gaussian):
+        raise TypeError(f"pred must be a Gaussian, got {type(pred).__name__}; a Categorical has reliability")
+    x, y = torch.as_tensor(x).detach().cpu(), None if y is None else torch.as_tensor(y).detach().cpu().reshape(-1)
+    if x.ndim != 1 or pred.mean.shape != (len(x), 1) or (y is not None and len(y) != len(x)):
         raise ValueError(
-            f"x must be (k,) and the prediction of one target at each; got {tuple(x.shape)}, {tuple(pred.mean.shape)}"
+            f"x must be (k,), with the prediction of one target at each, and y (k,); got {tuple(x.shape)}, "
+            f"{tuple(pred.mean.shape)} and {None if y is None else tuple(y.shape)}"
         )
-    ax, x = _axes(ax), x.detach().cpu()
+    ax = _axes(ax)
     order = x.argsort()
     lower, upper = pred.interval(0.9) if held is None else held
     label = "90 % by the prediction" if held is None else "interval"
@@ -82,7 +86,7 @@ def interval(
     ax.fill_between(x[order].numpy(), low, high, color=KNOWN, alpha=0.2, linewidth=0, label=label)
     ax.plot(x[order].numpy(), mean, color=KNOWN, label="mean")
     if y is not None:
-        ax.plot(x.numpy(), y.detach().cpu().reshape(-1).numpy(), ".", color="black", markersize=3, label="targets")
+        ax.plot(x.numpy(), y.numpy(), ".", color="black", markersize=3, label="targets")
     ax.set(xlabel="input", ylabel="target")
     ax.legend(frameon=False)
     return ax
@@ -96,8 +100,12 @@ def score_histograms(known: Tensor, unknown: Tensor, threshold: float | None = N
         threshold: the largest score that is accepted.
         ax: the axes to draw on; by default new ones.
     """
+    given = {"known": known, "unknown": unknown}
+    parts = {name: torch.as_tensor(scores).detach().double().cpu() for name, scores in given.items()}
+    for name, scores in parts.items():
+        if scores.ndim != 1 or not len(scores):
+            raise ValueError(f"{name} must be scores (n,), at least one; got {tuple(scores.shape)}")
     ax = _axes(ax)
-    parts = {"known": known.detach().double().cpu(), "unknown": unknown.detach().double().cpu()}
     both = torch.cat(list(parts.values()))
     edges: Any = torch.linspace(float(both.min()), float(both.max()), 41, dtype=torch.float64).tolist()
     for (name, scores), color in zip(parts.items(), (KNOWN, UNKNOWN), strict=True):

@@ -310,6 +310,17 @@ def test_rows_of_the_fit_are_refused(classifier, regressor):
                 model.fit_reject(table[0][rows])
 
 
+def test_shares_and_targets_that_are_no_numbers_are_refused(classifier, regressor):
+    X, words = values()[0], np.array(["a", "b"])
+    for share in ("most", None):
+        with pytest.raises(ValueError, match=rf"accept must be in \(0, 1\), got {share!r}"):
+            classifier.fit_reject(trees()[0][HOLD], accept=share)
+        with pytest.raises(ValueError, match=rf"accept must be a share in \(0, 1\], got {share!r}"):
+            st.OODDetector(regressor).fit(X[HOLD], accept=share)
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        regressor.conformalize(X[HOLD], words[np.arange(200) % 2])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_twins_are_not_refused_where_the_table_is_full_of_them(seed):
     """Two columns of four values each: every new row has a twin in the table, or most do."""

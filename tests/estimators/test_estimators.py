@@ -560,13 +560,19 @@ def test_activations_without_a_kernel_need_hidden_layers():
         ({"activation": "no such"}, "activation name must be one of"),
         ({"activation": st.Matern}, "activation must be a name"),
         ({"dropout": 1.0}, r"dropout must be a probability in \[0, 1\)"),
+        ({"dropout": "high"}, r"dropout must be a probability in \[0, 1\), got 'high'"),
         ({"dropout": 0.0}, "must have an active nn.Dropout"),
+        ({"device": "gpu"}, "device must be one of PyTorch, such as 'cpu' or 'cuda', got 'gpu'"),
         ({"alpha": -1}, "alpha must be a finite number, at least 0, or None; got -1"),
         ({"batch_size": "auto"}, "batch_size must be a positive integer or None"),
         ({"learning_rate_init": 0}, "learning_rate_init must be a positive number"),
         ({"max_iter": 0}, "max_iter must be a positive integer"),
         ({"n_iter_no_change": 2.5}, "n_iter_no_change must be a positive integer"),
         ({"validation_fraction": 1}, r"validation_fraction must be a number in \(0, 1\)"),
+        (
+            {"validation_fraction": 0.999},
+            r"validation_fraction must leave a row of each class to train on, got 0.999 of",
+        ),
         ({"method": st.SWAG()}, "SWAG, which needs the whole path of training.*early_stopping=False"),
         ({"method": st.SWAG(), "early_stopping": False, "max_iter": 4}, "SWAG needs at least 2"),
     ],
@@ -611,6 +617,12 @@ def test_what_only_one_of_them_refuses():
         StationaryClassifier(**SMALL).fit(X, y).uncertainty(X, "spread")
     with pytest.raises(ValueError, match="no two of the same class: set early_stopping=False"):
         StationaryClassifier(**SMALL).fit(X[:3], [0, 1, 2])
+    for settings in (SMALL, {}):
+        with pytest.raises(ValueError, match="y must have at least two classes, got one class, 'a'"):
+            StationaryClassifier(**settings).fit(X, ["a"] * len(X))
+    for weight in (-1, np.nan, np.inf):  # whose rows would be left out as those of weight 0 are
+        with pytest.raises(ValueError, match=r"class_weight must be finite and at least 0, got \{0: "):
+            StationaryClassifier(class_weight={0: weight}).fit(X, y)
 
 
 def test_what_goes_wrong_with_the_prior_is_not_hidden(monkeypatch):

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -194,6 +195,8 @@ def test_a_type_that_the_network_has_somewhere_is_its_own_affair():
     ("x", "message"),
     [
         (np.array([["a", "b", "c"]]), "x must hold numbers, got ndarray of <U1; encode"),
+        (pd.DataFrame({"a": [1.0], "b": [True], "c": [2.0]}), r"got DataFrame of object; .* write \.astype\(float\)$"),
+        (TensorDataset(X, Y), "or an iterable of batches, got TensorDataset; pass a DataLoader of it$"),
         (pd.DataFrame({"a": [1.0], "b": ["x"], "c": [2.0]}), "x must hold numbers, got DataFrame of object"),
         ([[1.0, 2.0, 3.0]], "x must be a tensor or an array, got list; torch.tensor"),
         (3, "x must be a tensor, an array, a mapping of these or an iterable of batches, got int"),
@@ -207,6 +210,82 @@ def test_what_is_no_input(model, x, message):
 def test_a_value_beyond_the_type_of_the_network(model):
     with pytest.raises(ValueError, match="x must be finite, got NaN or infinity in row 1"):
         st.predict(model, np.array([[0.0, 0.0, 0.0], [1e300, 0.0, 0.0]]))
+
+
+def test_a_single_input_and_a_batch_of_batches(model, infinite):
+    for posterior in (model, infinite):
+        with pytest.raises(ValueError, match=r"a single input (is passed )?as x\[None\]$"):
+            st.predict(posterior, X[0])
+    for ask in (lambda: st.predict(infinite, X[None]), lambda: infinite.nearest(X[None], 1)):
+        with pytest.raises(ValueError, match=rf"must give 3 features in each row, .* got {3 * N}: look at the shape"):
+            ask()
+
+
+def test_features_of_another_number_are_not_taken_for_all():
+    """A function may read one column where there were three, which would be subtracted from each of their means."""
+    numbers = {"lengthscale": 1.0, "variance": 1.0, "temperature": 1.0}
+    posterior = st.InfiniteWidth(**numbers, features=lambda x: x).posterior(nn.Linear(3, 2), (X, Y))
+    with pytest.raises(ValueError, match="must give 3 features in each row, as the training rows do; got 1:"):
+        st.predict(posterior, X[:, :1])
+
+
+@pytest.mark.parametrize("k", [0, N + 1, 1.5])
+def test_a_number_of_neighbours_that_is_none(infinite, k):
+    with pytest.raises(ValueError, match=f"k must be an integer from 1 to the number of training rows, {N}; got {k}"):
+        infinite.nearest(X, k)
+
+
+def test_targets_of_another_number(model):
+    for ask in (st.calibrate, st.conformal):
+        with pytest.raises(ValueError, match=rf"y must have the shape of the mean, \({N}, 2\); got \({N}, 3\)"):
+            ask(model, (X, X), family=st.Gaussian)
+
+
+def test_what_is_near_to_what_is_meant(model, infinite):
+    build, one = lambda: st.MLP(3, 2, hidden=(5,)), lambda: st.MLP(3, 1, hidden=(5,))
+    estimator, weights = st.StationaryClassifier(), {0: 1.0, 1: 2.0}
+    for ask, error, message in (
+        (lambda: st.fit(st.Point(), build, (X, Y), {"epochs": 3}), TypeError, r"training must be .*Training\(epochs="),
+        (lambda: st.predict(model, X, family="Gaussian"), TypeError, "family must be stationary.*got 'Gaussian'"),
+        (lambda: st.OODDetector(model, family="Gaussian").fit(X), TypeError, "family must be stationary"),
+        (lambda: st.predict(model, X, batch_size=2.5), ValueError, "batch_size must be a positive integer .*got 2.5"),
+        (
+            lambda: st.predict(model, X, batch_size="all"),
+            ValueError,
+            "batch_size must be a positive integer .*got 'all",
+        ),
+        (lambda: st.predict(nn.Conv2d(3, 2, 3), X), ValueError, r"that Conv2d takes, .*got x \(120, 3\)"),
+        (
+            lambda: st.calibrate_prior(estimator, X),
+            TypeError,
+            "got StationaryClassifier: an estimator has a posterior_",
+        ),
+        (lambda: st.exact_predictor(st.calibrate(infinite, (X + 1, Y))), TypeError, "calibrated posterior its base"),
+        (lambda: st.calibrate_prior(one(), X), ValueError, "y_train must be the real targets .*; got none"),
+        (lambda: st.calibrate_prior(one(), X, Y), ValueError, "y_train must be the real targets .*; got torch.int64"),
+        (lambda: st.calibrate_prior(one(), X, X[:, :1] / 0), ValueError, "y_train must be finite, got NaN or infinity"),
+        (
+            lambda: st.InfiniteWidth(class_weight=weights).posterior(model, (X, Y)),
+            TypeError,
+            "or a tuple, a number for",
+        ),
+        (lambda: st.MLP(3, 2, hidden=5), ValueError, r"such as \(50,\); got 3 and 5"),
+        (lambda: st.MLP("3", 2), ValueError, "in_features and the widths in hidden must be positive integers"),
+        (lambda: st.StationaryHead(3, 2, activation=nn.ReLU), TypeError, "activation must be a name .*got <class"),
+        (lambda: st.StationaryHead(3, 2, activation=3), TypeError, "activation must be a name .*got 3"),
+    ):
+        with pytest.raises(error, match=message):
+            ask()
+
+
+def test_weights_in_a_list():
+    build, weight = lambda: st.MLP(3, 2, hidden=(5,)), torch.rand(N)
+    listed, method = [float(w) for w in weight], st.InfiniteWidth(n_inducing=10)
+    for make in (
+        lambda w: st.fit(st.Point(), build, (X, Y), TRAINING, sample_weight=w),
+        lambda w: method.posterior(nn.Linear(3, 2), (X, Y), sample_weight=w),
+    ):
+        torch.testing.assert_close(st.predict(make(listed), X).probs, st.predict(make(weight), X).probs)
 
 
 def test_what_is_no_pair(model):
@@ -294,13 +373,15 @@ def test_an_estimator_is_no_network():
         with pytest.raises(TypeError, match=r"got StationaryClassifier; of an estimator use .* predictive\(X\)"):
             ask()
     pipe = make_pipeline(StandardScaler(), st.StationaryClassifier()).fit(X.numpy(), Y.numpy())
-    for ask in (lambda: st.predict(pipe, X), lambda: st.OODDetector(pipe).fit(X.numpy())):
-        with pytest.raises(TypeError, match=r"got Pipeline; .* pipe\[-1\], and .* pipe\[:-1\]\.transform\(X\)"):
-            ask()
-    st.OODDetector(pipe[-1]).fit(pipe[:-1].transform(X.numpy()))
+    with pytest.raises(TypeError, match=r"got Pipeline; .* pipe\[-1\]\.predictive\(pipe\[:-1\]\.transform\(X\)\)"):
+        st.predict(pipe, X)
+    search = GridSearchCV(pipe, {"stationaryclassifier__random_state": [0]}, cv=2).fit(X.numpy(), Y.numpy())
+    with pytest.raises(TypeError, match=r"got GridSearchCV; .* search\.best_estimator_"):
+        st.OODDetector(search).fit(X.numpy())
     foreign = LogisticRegression().fit(X.numpy(), Y.numpy())
-    for detector in (st.OODDetector(foreign), st.OODDetector(foreign, lambda x: x[:, 0])):
-        with pytest.raises(TypeError, match=r"got LogisticRegression; stationary\.fit makes one; for a table"):
-            detector.fit(X.numpy())
+    for other in (foreign, make_pipeline(StandardScaler(), foreign)):
+        for detector in (st.OODDetector(other), st.OODDetector(other, lambda x: x[:, 0])):
+            with pytest.raises(TypeError, match=r"got (Log|Pip)\w+; stationary\.fit makes one; for a table"):
+                detector.fit(X.numpy())
     scores = st.OODDetector(estimator, "mutual_information").fit(X.numpy()).scores(X.numpy())
     np.testing.assert_allclose(scores, estimator.uncertainty(X.numpy(), "mutual_information"), rtol=1e-6)

@@ -342,7 +342,7 @@ def test_bad_inputs(model, x, message):
 
 def test_bad_arguments():
     model = st.MLP(3, 2, hidden=(8,))
-    with pytest.raises(ValueError, match="batch_size must be at least 1 or None, got 0"):
+    with pytest.raises(ValueError, match="batch_size must be a positive integer or None, got 0"):
         st.predict(model, X, batch_size=0)
     with pytest.raises(ValueError, match="method must be None for a PointPosterior, which has its own"):
         st.predict(st.Point().posterior(model), X, st.MCDropout(10))

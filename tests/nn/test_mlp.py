@@ -35,7 +35,9 @@ def test_mlp_in_eval_is_deterministic():
 
 
 def test_mlp_refuses_no_hidden_layer():
-    with pytest.raises(ValueError, match=r"hidden must name at least .* got \(\); use \(50,\)"):
+    with pytest.raises(
+        ValueError, match=r"widths in hidden must be positive integers, .* such as \(50,\); got 8 and \(\)"
+    ):
         st.MLP(8, 3, hidden=())
 
 

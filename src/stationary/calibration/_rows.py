@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from stationary.inference import Method, Posterior, predict
 from stationary.inference.predict import as_posterior, family_of
-from stationary.predictive import Predictive
+from stationary.predictive import Gaussian, Predictive
 from stationary.training import Data
 from stationary.training.data import labelled, marks_of
 
@@ -47,4 +47,7 @@ def predicted(
         marks.append(marks_of(x))
     pred = kind.concatenate(preds)
     device = next(iter(pred.tensors().values())).device
-    return Predicted(posterior, pred, torch.cat(targets).to(device), torch.cat(marks))
+    y = torch.cat(targets).to(device)
+    if isinstance(pred, Gaussian):
+        pred.cdf(y)  # which checks y
+    return Predicted(posterior, pred, y, torch.cat(marks))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from stationary._checks import is_number
 from stationary.calibration._rows import predicted
 from stationary.inference import Method, Posterior, predict
 from stationary.nn.running import Batches, Inputs
@@ -196,6 +197,6 @@ def rows_needed(share: float, name: str) -> int:
             f"{name} must be a number in (0, 1), got {type(share).__name__}; targets go beside their inputs, as a pair "
             "(x, y)"
         )
-    if not 0 < share < 1:
+    if not is_number(share) or not 0 < share < 1:
         raise ValueError(f"{name} must be in (0, 1), got {share!r}; 0.9 is for 90 % of new rows")
     return math.ceil(share / (1 - share) - 1e-9)

@@ -185,7 +185,10 @@ class Network(BaseEstimator):
             check_method(self.method)
         sizes = self._layers()
         limit = self.method is None and not sizes
-        on_cpu = torch.device(self.device or "cpu").type == "cpu"
+        try:
+            on_cpu = torch.device(self.device or "cpu").type == "cpu"
+        except RuntimeError as error:
+            raise ValueError(f"device must be one of PyTorch, such as 'cpu' or 'cuda', got {self.device!r}") from error
         rules = {
             "hidden_layer_sizes": (all(map(_is_count, sizes)), "positive integers, such as (100, 50), or () for none"),
             "activation": (
@@ -305,7 +308,13 @@ def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> 
             "early_stopping=True needs a row to hold out and another of its class to train on; got "
             f"n_samples={len(labels)}, no two of the same class: set early_stopping=False"
         )
-    size = max(math.ceil(fraction * len(rows)), np.sum(counts > 1))  # one row of each class, where that is more
+    strata_left = int(np.sum(counts > 1))
+    size = max(math.ceil(fraction * len(rows)), strata_left)  # one row of each class, where that is more
+    if len(rows) - size < strata_left:  # stratified as well
+        raise ValueError(
+            f"validation_fraction must leave a row of each class to train on, got {fraction!r} of {len(rows)} rows: "
+            "lower it, or set early_stopping=False"
+        )
     rows, watched = train_test_split(rows, test_size=size, stratify=strata[rows], random_state=random)
     return np.concatenate([np.flatnonzero(counts[strata] == 1), rows]), watched
 

@@ -131,8 +131,15 @@ class StationaryClassifier(ClassifierMixin, Deciding):
         check_classification_targets(y)
         weight = self._weights(X, sample_weight)
         if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, y)
+            of_class = compute_sample_weight(self.class_weight, y)
+            if not (np.isfinite(of_class) & (of_class >= 0)).all():
+                raise ValueError(f"class_weight must be finite and at least 0, got {self.class_weight!r}")
+            weight = weight * of_class
         self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"y must have at least two classes, got one class, {self.classes_.tolist()[0]!r}: look at y"
+            )
         keep = weight > 0
         self._trained_on(X[keep])
         X, labels, weight = X[keep], labels[keep], weight[keep]

@@ -288,7 +288,7 @@ class StationaryRegressor(RegressorMixin, Deciding):
         if y.ndim != self.target_ndim_ or y[:1].size != m:
             wanted = "(n,)" if self.target_ndim_ == 1 else f"(n, {m})"
             raise ValueError(f"y must have the shape {wanted} that it had in fit; got {y.shape}")
-        data = x, torch.tensor(y.reshape(len(y), m), dtype=torch.float64)
+        data = x, torch.tensor(y.reshape(len(y), m).astype(np.float64))
         self.conformal_ = conformal(self._in_units(), data, coverage, score, family=Gaussian, batch_size=ROWS)
         return self
 

@@ -101,7 +101,7 @@ def fit_folds(
         sample_weight, validation, progress, keep_diverged, checkpoint, device: as for ``fit``, the same for all folds.
     """
     k, builds = len(folds), [build] * len(folds) if callable(build) else list(build)
-    _check_kinds(method, builds)
+    _check_kinds(method, builds, training)
     n = method.n_networks
     if not k or len(builds) != k:
         raise ValueError(
@@ -144,9 +144,11 @@ def fit_folds(
     ]
 
 
-def _check_kinds(method: Method, builds: Sequence[Build]) -> None:
+def _check_kinds(method: Method, builds: Sequence[Build], training: object) -> None:
     """Raise an error where something was passed that is near to what is meant, and would fail much later."""
     check_method(method)
+    if not isinstance(training, Training):
+        raise TypeError(f"training must be a stationary.Training, got {training!r}; write Training(epochs=100)")
     for build in builds:
         if isinstance(build, nn.Module):
             name = type(build).__name__

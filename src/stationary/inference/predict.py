@@ -8,7 +8,7 @@ from stationary.inference._forgotten import remembered
 from stationary.inference.base import Method, Posterior, check_method
 from stationary.inference.exact_dropout import ExactDropout
 from stationary.nn.running import Batches, Inputs, batches
-from stationary.predictive import Categorical, P
+from stationary.predictive import Categorical, P, Predictive
 
 DEFAULT: Method = ExactDropout()  # it needs neither a seed nor a number of samples
 
@@ -65,6 +65,8 @@ def predict(
     """
     posterior = as_posterior(model, method)
     kind = family or family_of(posterior)
+    if not isinstance(kind, type) or not issubclass(kind, Predictive):
+        raise TypeError(f"family must be stationary.Categorical, Gaussian or Bernoulli, the class; got {kind!r}")
     parts = batches(x, batch_size, posterior.networks[0])
     pred = kind.concatenate([posterior.predict(part, kind, keep_samples=keep_samples) for part, _ in parts])
     return remembered(pred, posterior)
@@ -79,9 +81,12 @@ def as_posterior(model: nn.Module | Posterior, method: Method | None = None) -> 
     if not hasattr(model, "networks"):
         if hasattr(model, "predictive"):
             instead = "of an estimator use its own methods, such as predictive(X), or its posterior_ on its inputs(X)"
-        elif hasattr(model, "steps"):
+        elif hasattr(model, "best_estimator_"):
+            instead = "of a search take what it found, search.best_estimator_"
+        elif hasattr(model, "named_steps") and hasattr([*model.named_steps.values()][-1], "predictive"):
             instead = (
-                "of a Pipeline take the last step, pipe[-1], and what the others make of X, pipe[:-1].transform(X)"
+                "of a Pipeline take the last step, pipe[-1], on what the others make of X: "
+                "pipe[-1].predictive(pipe[:-1].transform(X))"
             )
         else:
             instead = "stationary.fit makes one; for a table take StationaryClassifier or StationaryRegressor"

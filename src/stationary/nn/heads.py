@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from stationary._checks import is_number
 from stationary.activations import activation as activation_by_name
 from stationary.nn.restored_prior import RestoredPrior
 
@@ -40,8 +41,13 @@ class StationaryHead(nn.Module):
         for name, width in (("in_features", in_features), ("out_features", out_features), ("hidden", hidden)):
             if not isinstance(width, int) or width < 1:
                 raise ValueError(f"{name} must be a positive integer, got {width!r}")
-        if not 0 <= dropout < 1:
+        if not is_number(dropout) or not 0 <= dropout < 1:
             raise ValueError(f"dropout must be a probability in [0, 1), got {dropout!r}; the paper takes 0.2")
+        if isinstance(activation, type) or not (isinstance(activation, str) or callable(activation)):
+            raise TypeError(
+                "activation must be a name of stationary.activation or a module such as stationary.Matern(nu=1.5); got "
+                f"{activation!r}"
+            )
         self.hidden = nn.Linear(in_features, hidden)
         self.activation = activation_by_name(activation) if isinstance(activation, str) else activation
         self.dropout = nn.Dropout(dropout)

@@ -27,7 +27,7 @@ def tensor_of(value: Any, name: str) -> Any:
     if array.dtype.kind not in "fiub":
         raise TypeError(
             f"{name} must hold numbers, got {type(value).__name__} of {array.dtype}; encode its columns as numbers "
-            "first"
+            "first, and where they are numbers of several kinds write .astype(float)"
         )
     if not array.flags.writeable or not array.dtype.isnative or min(array.strides, default=0) < 0:
         array = array.astype(array.dtype.newbyteorder("="), order="C")  # PyTorch takes no others

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from stationary._checks import is_count
 from stationary.activations import activation as activation_by_name
 from stationary.nn.heads import StationaryHead
 
@@ -40,8 +41,11 @@ class MLP(nn.Module):
         trunk_activation: str = "relu",
     ) -> None:
         super().__init__()
-        if not hidden:
-            raise ValueError(f"hidden must name at least the width of the head's layer, got {hidden!r}; use (50,)")
+        if not isinstance(hidden, Sequence) or not hidden or not all(map(is_count, (in_features, *hidden))):
+            raise ValueError(
+                "in_features and the widths in hidden must be positive integers, and hidden have one at least, such as "
+                f"(50,); got {in_features!r} and {hidden!r}"
+            )
         self.trunk = nn.Sequential()
         for n_in, n_out in pairwise((in_features, *hidden[:-1])):
             self.trunk += nn.Sequential(nn.Linear(n_in, n_out), activation_by_name(trunk_activation))

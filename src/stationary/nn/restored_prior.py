@@ -139,6 +139,8 @@ def _prior_variance(outputs: Tensor, y: Tensor | None) -> Tensor:
         return logits.var(0, correction=0).mean().expand(outputs.shape[1]).clone()
     if len(y) != len(outputs):
         raise ValueError(f"y_train must have one row for each of the {len(outputs)} inputs, got {len(y)} rows")
+    if not y.isfinite().all():
+        raise ValueError("y_train must be finite, got NaN or infinity; drop such rows")
     variance = y.to(outputs).reshape(len(outputs), -1).var(0, correction=0)
     if len(variance) != outputs.shape[1]:
         raise ValueError(
@@ -168,6 +170,11 @@ def is_head(module: nn.Module) -> TypeGuard[Head]:
 
 def only_head(model: nn.Module) -> Head:
     """The only head of the model; an error if it has none or several."""
+    if not hasattr(model, "modules"):
+        raise TypeError(
+            f"model must be a network, an nn.Module; got {type(model).__name__}: an estimator has a posterior_, a "
+            "calibrated posterior its base, and any posterior networks"
+        )
     heads = [module for module in model.modules() if is_head(module)]
     if len(heads) != 1:
         raise ValueError(

@@ -10,12 +10,16 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
+from stationary._checks import is_count
 from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, tensor_of
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 Batches: TypeAlias = Iterable[Any]  # batches of inputs, or of pairs of inputs and targets, as of a DataLoader
-MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not implemented for")  # PyTorch's words for it
+MISFIT = re.compile(
+    "mat1 and mat2|scalar type|same dtype|Input type|not implemented for|Expected \\dD"
+)  # PyTorch's words for it
 PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two matrices
 
 
@@ -127,7 +131,8 @@ def outputs_of(result: Any) -> Tensor:
         got = f"a tensor of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
             f"model must return outputs of shape (n, c), an object with them as .logits, or, for predictions and "
-            f"loss='beta_nll', a pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c)"
+            f"loss='beta_nll', a pair of mean and noise variance; got {got}; wrap it in a module that returns (n, c), "
+            "and pass a single input as x[None]"
         )
     return outputs
 
@@ -157,15 +162,17 @@ def batches(
             iterable are moved to its device, and a tensor or a mapping of tensors stays where it is.
         name: what error messages call x; the parts of a mapping have their own names.
     """
-    if size is not None and size < 1:
-        raise ValueError(f"batch_size must be at least 1 or None, got {size!r}")
+    if size is not None and not is_count(size):
+        raise ValueError(f"batch_size must be a positive integer or None, got {size!r}")
     if isinstance(x, Tensor | Mapping) or is_array(x):
         yield from ((part, None) for part in _split(prepared(x, model, name), size, name))
         return
     if (isinstance(x, tuple) and len(x) == 2) or not isinstance(x, Iterable):
+        of_pair = "of a pair (x, y) pass x alone, and two batches as a list"
+        instead = "pass a DataLoader of it" if isinstance(x, Dataset) else of_pair
         raise TypeError(
-            f"{name} must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; of a "
-            "pair (x, y) pass x alone, and two batches as a list"
+            f"{name} must be a tensor, an array, a mapping of these or an iterable of batches, got {_type(x)}; "
+            f"{instead}"
         )
     if size is not None:
         raise ValueError(

@@ -510,7 +510,7 @@ def test_the_rows_that_an_answer_rests_on():
     distances = torch.cdist(X[:20] / X.std(0, correction=0), X / X.std(0, correction=0))
     assert torch.equal(near.rows, distances.topk(3, largest=False).indices)
     assert (posterior.nearest(1e4 * X[:2]).similarity < 1e-6).all()
-    with pytest.raises(ValueError, match="k must be from 1 to the number of training rows, 200; got 0"):
+    with pytest.raises(ValueError, match="k must be an integer from 1 to the number of training rows, 200; got 0"):
         posterior.nearest(X, 0)
 
 

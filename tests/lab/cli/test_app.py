@@ -587,6 +587,14 @@ def test_report_of_what_is_there(run, fakes, tmp_path, monkeypatch):
         assert (tmp_path / "figures" / f"a_figure.{kind}").exists()
 
 
+def test_a_report_that_fails_altogether_says_no_more(run, fakes, monkeypatch):
+    run("run", "good", "--scale", "smoke")
+    monkeypatch.setattr(fakes["good"], "report", lambda results: 1 / 0)
+    result = run("report", "good", "--scale", "smoke")
+    assert result.exit_code == 1 and "ZeroDivisionError" in result.output
+    assert "nothing to report" not in result.output, "for the results are there"
+
+
 def test_report_without_a_scale_takes_what_is_there(run, fakes, tmp_path):
     nothing = run("report")
     assert nothing.exit_code == 1 and f"first: stationary run --out {tmp_path}" in nothing.output

@@ -132,6 +132,32 @@ def test_a_disk_that_is_full_in_the_end_keeps_what_is_finished(call, monkeypatch
     assert "1 done, 0 reused" in said(call("run", *SMOKE))
 
 
+def test_a_disk_that_is_full_inside_a_run_is_no_fault_of_the_run(call, monkeypatch):
+    line = "checkpoint-0.npz: No space left on device; make room there, or choose a folder on another disk."
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.ENOSPC, "checkpoint")
+        result = call("run", "far_from_data", "--scale", "smoke")
+    assert result.exit_code == 1 and f"{line} What is finished is kept." in said(result)
+    root = RunStore(cli.Path("out/runs")).root
+    assert "Traceback" not in said(result) and not [*root.rglob(store.ERROR), *root.rglob(store.RUNNING)]
+
+
+def test_what_is_done_needs_no_folder_that_can_be_written(call, monkeypatch):
+    def unlink(path, missing_ok=False):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    call("run", *SMOKE)
+    with monkeypatch.context() as patch:
+        refuse(patch, errno.EROFS)
+        patch.setattr(cli.Path, "unlink", unlink)
+        assert "0 done, 1 reused" in said(call("run", *SMOKE))
+
+
+def test_nothing_to_archive_is_said(call):
+    result = call("archive", "covariance")
+    assert result.exit_code == 1 and said(result) == "nothing to archive in out; first: stationary run covariance"
+
+
 def test_an_error_of_ours_is_not_hidden(call, monkeypatch):
     monkeypatch.setattr(status, "print_table", lambda *_: os.stat("no such file"))
     assert isinstance(call("list").exception, FileNotFoundError)
@@ -140,6 +166,23 @@ def test_an_error_of_ours_is_not_hidden(call, monkeypatch):
 def test_settings_are_refused_before_anything_runs(call):
     result = call("run", "banana", "--set", "hidden=-3")
     assert result.exit_code == 2 and "hidden must be an integer of at least 1; got -3" in said(result)
+    assert not os.path.exists("out")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "setting", "message"),
+    [
+        ("banana", "model=abc", "model must be one of network, gp, infinite width, infinite width, trunk; got 'abc'"),
+        ("banana", "prior=abc", "prior of model='gp' must be one of step, relu, erf, rbf, matern52; got 'abc'"),
+        ("banana", "prior=relu", "got 'relu'; --prior relu chooses the runs of banana that have it"),
+        ("regression", "prior=step", "prior of model='gp' must be one of relu, rbf, matern52, matern32, matern12; got"),
+        ("uci", "prior=relu", "prior of method='NN surrogate' must be one of step, matern12; got 'relu'"),
+        ("radar", "prior=relu", "prior of method='infinite width' must be one of rbf"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_before_anything_runs(call, experiment, setting, message):
+    result = call("run", experiment, "--scale", "smoke", "--set", setting)
+    assert result.exit_code == 2 and message in said(result)
     assert not os.path.exists("out")
 
 

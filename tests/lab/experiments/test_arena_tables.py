@@ -216,7 +216,7 @@ def test_missing_tables_are_named(monkeypatch, tmp_path):
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(ValueError, match="method must be one of"):
+    with pytest.raises(ValueError, match="method of event='regression away from the data' must be one of"):
         run.run(Config(VALUES_EVENT, GENERATED_VALUES, "tabpfn"))
 
 
@@ -329,8 +329,8 @@ def test_the_report_of_classes_has_a_table_for_each_data_set():
 
 def test_differences_over_tables_are_judged_by_signed_ranks():
     results = [
-        (Config(VALUES_EVENT, f"table {k}", method, (0,)), {"log-likelihood: gap": np.array([level * (1 + k)])})
-        for k in range(9)
+        (Config(VALUES_EVENT, dataset, method, (0,)), {"log-likelihood: gap": np.array([level * (1 + k)])})
+        for k, dataset in enumerate(config.DATASETS[VALUES_EVENT][:9])
         for method, level in {"ensemble": 0.1, "laplace": (-0.1) ** (k % 2), "infinite width": 0.0}.items()
     ]
     found = report_tables.found_of(results, VALUES_EVENT)

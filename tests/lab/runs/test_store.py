@@ -138,6 +138,14 @@ def test_a_result_without_its_files_is_corrupt(store, folder, name):
         store.load(*KEY)
 
 
+@pytest.mark.parametrize("content", ["[]", "3", "null", "{"])
+def test_an_environment_that_is_no_object_is_corrupt(store, folder, content):
+    (folder / "environment.json").write_text(content)
+    with pytest.raises(CorruptRunError, match=r"environment\.json: cannot be read"):
+        store.load(*KEY)
+    assert store.environment(*KEY) is None
+
+
 def test_the_result_of_another_configuration_is_corrupt(store, folder):
     folder.rename(store.folder("x", 1, Config(seed=1)))
     with pytest.raises(CorruptRunError, match="not the configuration that its folder is named after"):

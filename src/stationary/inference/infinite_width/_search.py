@@ -235,7 +235,7 @@ def typical_distance(u: Tensor) -> Tensor:
     if not len(distances):
         raise ValueError(
             f"data must give features that differ between rows, got the same for all of n_samples={len(u)}; "
-            "pass other features="
+            "let a column of x differ, or pass other features="
         )
     return distances.median()
 

@@ -97,7 +97,7 @@ def read(network: nn.Module, place: Place, x: Inputs) -> Tensor:
         got = f"{tuple(found[-1].shape)}" if found and isinstance(found[-1], Tensor) else "no tensor"
         raise ValueError(
             f"features must be a tensor (n, d) for a batch of {n} inputs, got {got}; pass features=, the name of "
-            "a module whose output has that form, or a function of a batch"
+            "a module whose output has that form, or a function of a batch; a single input is passed as x[None]"
         )
     return flat(found[-1])
 

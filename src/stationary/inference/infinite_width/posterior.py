@@ -247,6 +247,12 @@ class InfiniteWidthPosterior:
         return z
 
     def _place_of(self, z: Tensor) -> Tensor:
+        columns = self.basis.inducing.shape[1] - (self.geometry.name == "polar")  # which has one more, for the length
+        if z.shape[1] != columns:  # a single one would be taken for all
+            raise ValueError(
+                f"inputs must give {columns} features in each row, as the training rows do; got {z.shape[1]}: look at "
+                "the shape of x, whose first dimension is that of the inputs"
+            )
         return self.geometry(z.to(self.basis.factor.device))
 
     def _moments(self, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -364,8 +370,8 @@ class InfiniteWidthPosterior:
                 "drawn them in another; make the posterior of two tensors, of a list of batches, or of a DataLoader "
                 "with shuffle=False and no sampler of its own, to know which row is which"
             )
-        if not 1 <= k <= len(self.rows):
-            raise ValueError(f"k must be from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
+        if k not in range(1, len(self.rows) + 1):
+            raise ValueError(f"k must be an integer from 1 to the number of training rows, {len(self.rows)}; got {k!r}")
         found = []
         for part, _ in batches(x, None, self.networks[0]):
             found.append(self._nearest(self._place_of(self._features(part)), k))

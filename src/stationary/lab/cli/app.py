@@ -12,7 +12,7 @@ with extra("experiments"):
 from stationary import __version__
 from stationary._files import write_text
 from stationary.lab.cli import places
-from stationary.lab.cli.chosen import chosen
+from stationary.lab.cli.chosen import chosen, command_line
 from stationary.lab.cli.console import say, warn
 from stationary.lab.cli.data import data, trunk
 from stationary.lab.cli.options import Names, Out, folder
@@ -108,11 +108,15 @@ def archive_runs(
 
     Example: stationary archive uci --to results
     """
-    store = RunStore(out / "runs")
+    store, nothing = RunStore(out / "runs"), True
     for name, experiment in chosen(names).items():
         known = [run for run in store.runs(name, lambda p: warn(str(p))) if run.version == experiment.config.VERSION]
         if paths := archive(known, to / name, experiment.config.LOCKSTEP):
             say(f"wrote {len(paths)} files with {len(known)} runs to {to / name}")
+            nothing = False
+    if nothing:
+        warn(f"nothing to archive in {out}; first: {command_line('run', names, None, out, {}, None)}")
+        raise typer.Exit(1)
 
 
 app.command()(data)

@@ -75,6 +75,8 @@ def report(
             failed = True
     sections = list(named.values())
     if not sections:
+        if failed:
+            raise typer.Exit(1)
         first = f"first: {command_line('run', names, scale, out, choices, settings)}"
         there = scales_with_results(names, choices, settings, store) if scale else []
         if scale and there:

@@ -53,7 +53,7 @@ def run(
 
     Example: stationary run regression covariance --scale paper --jobs 4
 
-    Example: stationary run banana --set hidden=100 --set prior=relu
+    Example: stationary run banana --prior relu --set hidden=100
 
     Example: stationary run uci --dataset diabetes --method all --prior matern32,relu --device cuda
 

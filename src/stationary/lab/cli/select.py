@@ -1,5 +1,6 @@
 """Which configurations a command is about: those of a scale, narrowed by choices, with settings changed."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -9,6 +10,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 
 from stationary.lab.experiments.base import Experiment
 
+CHOSEN = ("dataset", "method", "prior")  # settings with an option of their own, which chooses runs
 Choices: TypeAlias = Mapping[str, Sequence[str]]  # by setting, the values to choose; "all" chooses every value
 
 
@@ -117,7 +119,13 @@ def changed(experiment: Experiment, configs: Sequence[Any], settings: Sequence[s
         except ValueError:
             rule = f"{key} of {name} must be {_kind_name(kinds[key])}"
             raise ValueError(f"--set {setting}: {rule}; got {text!r}") from None
-    return list(dict.fromkeys(replace(config, **changes) for config in configs))
+    try:
+        return list(dict.fromkeys(replace(config, **changes) for config in configs))
+    except ValueError as problem:
+        own = [key for key in CHOSEN if key in changes and changes[key] in {getattr(config, key) for config in configs}]
+        options = " ".join(f"--{key} {shlex.quote(changes[key])}" for key in own)
+        instead = f"; {options} chooses the runs of {name} that have it" if own else ""
+        raise ValueError(f"{problem}{instead}") from problem
 
 
 def meant(word: str, known: Iterable[str]) -> str:

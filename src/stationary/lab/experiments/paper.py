@@ -7,11 +7,11 @@ Nothing here needs torch.
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Literal, TypeVar
 
+from stationary.lab.experiments.ranges import check_name
 from stationary.lab.report.content import Measured
 
 T = TypeVar("T")
@@ -59,13 +59,8 @@ def look_up(rows: Mapping[str, T], key: str, setting: str) -> T:
     Raises:
         ValueError: if nothing has this name.
     """
-    if key in rows:
-        return rows[key]
-    if len(rows) > 30:
-        known = f"one of {len(rows)} names, such as {', '.join(get_close_matches(key, rows, 5, cutoff=0))}"
-    else:
-        known = f"one of {', '.join(rows)}"
-    raise ValueError(f"{setting} must be {known}; got {key!r}")
+    check_name(setting, key, rows)
+    return rows[key]
 
 
 @dataclass(frozen=True)

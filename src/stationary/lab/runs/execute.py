@@ -61,7 +61,8 @@ def run_missing(
     summary, missing = Summary(), []
     for task in {store.folder(*task.key): task for task in tasks}.values():
         if not running(store.folder(*task.key)):
-            store.unmark_running(*task.key)  # a killed process leaves its mark behind
+            with suppress(OSError):  # results can be used where nothing can be written
+                store.unmark_running(*task.key)  # a killed process leaves its mark behind
         try:
             run = store.load(*task.key)
         except CorruptRunError as problem:
@@ -141,6 +142,8 @@ def choose_device(device: str) -> str:
 
 
 def _stored(task: Task, outcome: Outcome, store: RunStore) -> Outcome:
+    if outcome.refused:
+        raise outcome.refused
     if not outcome.error:
         try:
             store.save(*task.key, outcome.arrays, outcome.environment)

@@ -194,9 +194,10 @@ class RunStore:
         if not (folder / RESULT).exists():
             return None
         try:
-            return json.loads((folder / ENVIRONMENT).read_bytes())
+            found = json.loads((folder / ENVIRONMENT).read_bytes())
         except (OSError, ValueError):
             return None
+        return found if isinstance(found, dict) else None
 
     def runs(self, experiment: str, on_problem: Callable[[CorruptRunError], object]) -> Iterator[Run]:
         """Yield every finished run of an experiment, of any version and configuration, by the name of its folder.
@@ -299,6 +300,8 @@ def _about(folder: Path) -> dict[str, Any]:
         right = False
     if not right:
         raise CorruptRunError(folder / CONFIG, "is not the configuration that its folder is named after")
+    if not isinstance(environment, dict):
+        raise CorruptRunError(folder / ENVIRONMENT, "cannot be read (it is no object of JSON)")
     if not is_zipfile(folder / RESULT):  # it looks at the end of the file alone
         raise CorruptRunError(folder / RESULT, "cannot be read (it is no whole archive)")
     return named | {"environment": environment}

@@ -45,12 +45,14 @@ class Outcome:
         environment: where and when it was computed, as ``provenance.environment`` gives it.
         error: the traceback or message if the task failed, else None.
         reused: whether the result was in the store already.
+        refused: the error of the store itself, where it took no checkpoint: no fault of the task.
     """
 
     arrays: Arrays = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     reused: bool = False
+    refused: OSError | None = None
 
 
 Unit: TypeAlias = tuple[Task, ...]  # tasks that run together, by one call of the experiment
@@ -109,12 +111,13 @@ def work(unit: Unit, device: str, threads: int | None = None, root: Path | None 
         if not several:
             return [Outcome(arrays, where)]
         return [Outcome(part, where | {"lockstep": len(unit)}) for part in _cut(arrays, unit)]
-    except Exception:
-        return failed(unit, traceback.format_exc())
+    except Exception as error:
+        of_store = isinstance(error, OSError) and root and Path(str(error.filename)).is_relative_to(root)
+        return failed(unit, traceback.format_exc(), error if of_store else None)  # type: ignore[arg-type]
 
 
-def failed(unit: Unit, error: str) -> list[Outcome]:
-    return [Outcome(error=error)] * len(unit)
+def failed(unit: Unit, error: str, refused: OSError | None = None) -> list[Outcome]:
+    return [Outcome(error=error, refused=refused)] * len(unit)
 
 
 def forget_together(unit: Unit, store: RunStore) -> None:

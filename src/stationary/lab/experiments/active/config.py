@@ -100,9 +100,8 @@ class Config:
             probabilities="dropout",
             seeds="seeds",
         )
-        for name, value, known in (("dataset", self.dataset, DATASETS), ("method", self.method, (*WAYS, SECONDS))):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+        ranges.check_name("dataset", self.dataset, DATASETS)
+        ranges.check_name("method", self.method, [*WAYS, SECONDS])
         if not 4 <= self.start <= self.labels <= self.n_pool:
             raise ValueError(
                 "start must be at least 4, since a quarter is held out, labels at least start, and n_pool at least "

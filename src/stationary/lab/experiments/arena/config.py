@@ -29,6 +29,11 @@ SHIFT = "calibration under shift"  # the event of the corrupted images of cifar1
 SEEDS = 5
 DEMO = ("cifar10-strict", "boston", "yacht", "diabetes")  # the quickest data of an event each, and one table more
 GENERATED_VALUES, GENERATED_TABLE = "generated values", "generated table"
+DATASETS = {event: [dataset for dataset, of in EVENTS.items() if of == event] for event in EVENTS.values()}  # by event
+DATASETS |= {
+    tables.VALUES_EVENT: [*tables.VALUES, GENERATED_VALUES],
+    tables.TABLES_EVENT: [*tables.TABLES, GENERATED_TABLE],
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,10 @@ class Config:
 
     def __post_init__(self) -> None:
         ranges.check(self, seeds="seeds")
+        ranges.check_name("event", self.event, DATASETS)
+        ranges.check_name(f"dataset of event={self.event!r}", self.dataset, DATASETS[self.event])
+        methods = tables.OF_EVENT.get(self.event, PROTOCOL)
+        ranges.check_name(f"method of event={self.event!r}", self.method, methods)
 
 
 def configs(scale: str = "paper") -> list[Config]:

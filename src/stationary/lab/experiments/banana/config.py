@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stationary.lab.experiments import ranges
+from stationary.lab.experiments.paper import LOCAL, TRAINABLE
 
 VERSION = 1
 TITLE = "Banana (Fig. 1)"
@@ -13,6 +14,7 @@ LOCKSTEP = None
 
 PRIORS = ("step", "relu", "erf", "rbf", "matern52")
 INFINITE = ("infinite width", "infinite width, trunk")  # models, without and with a trained trunk
+MODELS = {"network": tuple(TRAINABLE), "gp": PRIORS, **dict.fromkeys(INFINITE, LOCAL)}  # by model, its priors
 PLACES = ("data", "radius 4", "radius 8", "radius 20")
 CIRCLES = (20, 400)  # radii on which the least uncertainty is looked for: 7 and 130 times the largest of the data
 
@@ -53,11 +55,14 @@ class Config:
     def __post_init__(self) -> None:
         ranges.check(
             self,
-            counts="hidden epochs n_samples vgp_steps n_seeds resolution",
+            counts="hidden epochs n_samples vgp_steps n_seeds",
+            grids="resolution",
             positive="lengthscale extent",
             probabilities="dropout",
             seeds="seed",
         )
+        ranges.check_name("model", self.model, MODELS)
+        ranges.check_name(f"prior of model={self.model!r}", self.prior, MODELS[self.model])
 
 
 SCALES: dict[str, dict[str, Any]] = {

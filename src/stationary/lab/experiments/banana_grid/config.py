@@ -41,7 +41,8 @@ class Config:
     def __post_init__(self) -> None:
         ranges.check(
             self,
-            counts="hidden n_samples epochs n_seeds resolution",
+            counts="hidden n_samples epochs n_seeds",
+            grids="resolution",
             positive="lengthscale extent",
             probabilities="dropout",
             seeds="seed",

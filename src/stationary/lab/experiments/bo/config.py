@@ -86,6 +86,8 @@ class Config:
 
     def __post_init__(self) -> None:
         ranges.check(self, counts="n_initial steps fit_steps candidates restarts search_steps", seeds="seeds")
+        ranges.check_name("dataset", self.dataset, FUNCTIONS)
+        ranges.check_name("method", self.method, SURROGATES)
 
 
 SMALL: dict[str, Any] = {"n_initial": 5, "steps": 2, "fit_steps": 5, "candidates": 16, "restarts": 2, "search_steps": 5}

@@ -129,6 +129,8 @@ class Config:
             probabilities="dropout",
             seeds="seeds",
         )
+        ranges.check_name("setting", self.setting, [*TRUNK_CLASSES, "generated"])
+        ranges.check_name("prior", self.prior, TRAINED)
 
 
 def configs(scale: str = "paper") -> list[Config]:

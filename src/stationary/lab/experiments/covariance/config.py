@@ -44,7 +44,8 @@ class Config:
     def __post_init__(self) -> None:
         ranges.check(
             self,
-            counts="n_units n_points n_gram widths n_draws",
+            counts="n_units widths n_draws",
+            grids="n_points n_gram",
             positive="lengthscale bias_std x_max",
             seeds="seed",
         )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stationary.lab.experiments import ranges
+from stationary.lab.experiments.paper import TRAINABLE
 
 VERSION = 1
 TITLE = "Unknown digits"
@@ -52,6 +53,7 @@ class Config:
             probabilities="dropout",
             seeds="seed",
         )
+        ranges.check_name("prior", self.prior, [*TRAINABLE, *INFINITE])
 
 
 def configs(scale: str = "paper") -> list[Config]:

@@ -48,7 +48,8 @@ class Config:
     def __post_init__(self) -> None:
         ranges.check(
             self,
-            counts="n_train hidden milestones epochs n_members n_samples resolution",
+            counts="n_train hidden milestones epochs n_members n_samples",
+            grids="resolution",
             positive="nu lengthscale learning_rate extent",
             probabilities="dropout",
             seeds="seed",

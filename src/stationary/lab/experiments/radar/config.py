@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stationary.lab.experiments import ranges
-from stationary.lab.experiments.paper import RESTORED, TRAINABLE, Prior, in_a_row
+from stationary.lab.experiments.paper import LOCAL, RESTORED, TRAINABLE, Prior, in_a_row
 
 TITLE = "Radar emitters (Fig. 5)"
 REPRODUCES = "Fig. 5: predictive entropy of known, similar and different radar emitters, on a simulator of our own"
@@ -100,6 +100,8 @@ class Config:
             probabilities="dropout",
             seeds="seeds",
         )
+        known = LOCAL if self.method == "infinite width" else TRAINABLE
+        ranges.check_name(f"prior of method={self.method!r}", self.prior, known)
         if self.n_emitters < TOP:
             raise ValueError(
                 f"n_emitters must be at least {TOP}, the classes that an example shows; got {self.n_emitters}; raise it"

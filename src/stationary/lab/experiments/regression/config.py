@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stationary.lab.experiments import ranges
+from stationary.lab.experiments.paper import LOCAL, TRAINABLE
 
 VERSION = 1
 TITLE = "Regression with a gap (Fig. 2)"
@@ -13,6 +14,7 @@ LOCKSTEP = None
 
 PRIORS = ("relu", "rbf", "matern52", "matern32", "matern12")
 STATIONARY = PRIORS[1:]  # those whose kernels infinite width has
+MODELS = {"network": tuple(TRAINABLE), "gp": PRIORS, "infinite width": LOCAL}  # by model, its priors
 PLACES = {"in the gap": 0.0, "at the edges": 2.5, "far away": 20.0}  # |x| at which the uncertainty is measured
 
 
@@ -51,11 +53,14 @@ class Config:
     def __post_init__(self) -> None:
         ranges.check(
             self,
-            counts="hidden epochs n_samples gp_steps n_repeats n_points",
+            counts="hidden epochs n_samples gp_steps n_repeats",
+            grids="n_points",
             positive="lengthscale extent",
             probabilities="dropout",
             seeds="seed",
         )
+        ranges.check_name("model", self.model, MODELS)
+        ranges.check_name(f"prior of model={self.model!r}", self.prior, MODELS[self.model])
 
 
 SCALES: dict[str, dict[str, Any]] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from stationary.lab.experiments import ranges
-from stationary.lab.experiments.paper import in_a_row
+from stationary.lab.experiments.paper import LOCAL, VARIANTS, in_a_row
 
 TITLE = "UCI benchmarks (Table 1)"
 REPRODUCES = "Table 1, Tables 3 and 4 of the appendix: every number"
@@ -149,6 +149,12 @@ METHODS: dict[str, Row] = {
 EXACT_ROW, RESTORED_ROW = "NN exact", "NN restored"
 
 
+def _priors_of(row: Row) -> tuple[str, ...]:
+    if isinstance(row, SVGPRow | GPDNNRow | SVDKLRow | InfiniteWidthRow):
+        return LOCAL
+    return VARIANTS[row.variant if isinstance(row, NetworkRow) and row.variant != "lengthscale" else ""]
+
+
 # Configurations
 
 
@@ -185,6 +191,9 @@ class Config:
 
     def __post_init__(self) -> None:
         ranges.check(self, counts="n_folds epochs batch_size hidden n_inducing n_samples", seeds="folds seed")
+        ranges.check_name("dataset", self.dataset, DATASETS)
+        ranges.check_name("method", self.method, METHODS)
+        ranges.check_name(f"prior of method={self.method!r}", self.prior, _priors_of(METHODS[self.method]))
         if self.n_folds < 2 or max(self.folds) >= self.n_folds:
             raise ValueError(
                 f"n_folds must be at least 2 and more than the last of folds; got {self.n_folds} and {self.folds}"
