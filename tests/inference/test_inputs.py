@@ -267,7 +267,7 @@ def test_what_is_near_to_what_is_meant(model, infinite):
         (
             lambda: st.InfiniteWidth(class_weight=weights).posterior(model, (X, Y)),
             TypeError,
-            "or a tuple, a number for",
+            "or a tuple with a number for each class",
         ),
         (lambda: st.MLP(3, 2, hidden=5), ValueError, r"such as \(50,\); got 3 and 5"),
         (lambda: st.MLP("3", 2), ValueError, "in_features and the widths in hidden must be positive integers"),

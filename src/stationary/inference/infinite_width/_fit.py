@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -131,8 +131,6 @@ class Fit:
         if weights == "balanced":
             counts = self.total(torch.bincount(y, self.rows.weight, n_outputs))
             return (counts.sum() / (counts > 0).sum() / counts.clamp(min=1e-30))[y]
-        if isinstance(weights, str | Mapping):
-            raise TypeError(f"class_weight must be 'balanced' or a tuple, a number for each class; got {weights!r}")
         each = torch.tensor(weights, dtype=torch.float64, device=y.device)
         if each.shape != (n_outputs,) or not (each > 0).all():
             raise ValueError(f"class_weight must have a positive number for each of {n_outputs} classes; got {weights}")
