@@ -35,7 +35,7 @@ ACCURACY = 0.3  # of a Newton direction at the start, relative; it improves with
 ENOUGH = 0.1  # of the share of the gradient that may be left: a more accurate direction is for nothing
 REUSE = {"cpu": 5, "cuda": 0}  # conjugate gradients that take as long as a new factorisation of H, by the device
 LARGEST = 2**14  # unknowns up to which the whole curvature is factorised, in 2 GiB
-SLOWER = {"cpu": 4, "cuda": 40}  # as an operation of a matrix product is one of conjugate gradients, by the device
+READING = {"cpu": 30, "cuda": 390}  # to read the features takes as long as their product with so many columns
 
 
 @dataclass(frozen=True)
@@ -356,8 +356,8 @@ class Problem:
     def _as_long_as(self, operations: float) -> int:
         """The number of conjugate gradients that take as long as so many operations of matrix products."""
         size, c = self.task.passes.basis.size, len(self.task.offset)
-        slower = SLOWER.get(self.task.offset.device.type, SLOWER["cpu"])
-        return 5 + int(operations / (slower * 4 * self._n * size * c))
+        reading = READING.get(self.task.offset.device.type, READING["cpu"])
+        return 5 + int(operations / (4 * self._n * size * (c + reading)))
 
     @cached_property
     def _n(self) -> float:
