@@ -17,9 +17,8 @@ from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, te
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
 Batches: TypeAlias = Iterable[Any]  # batches of inputs, or of pairs of inputs and targets, as of a DataLoader
-MISFIT = re.compile(
-    "mat1 and mat2|scalar type|same dtype|Input type|not implemented for|Expected \\dD"
-)  # PyTorch's words for it
+# PyTorch's words for it
+MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not implemented for|Expected \\dD")
 PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two matrices
 
 

@@ -261,6 +261,14 @@ class Problem:
                 sums += outer(phi, task.weight[rows] * self.shrink[rows, 0].square() * (p[:, k] * (1 - p[:, k])))
             yield torch.linalg.cholesky(task.total(sums) + _eye(size, mean) / task.variance)
 
+    def all_own_roots(self, mean: Tensor) -> Tensor:
+        """(c, M, M) the same of all classes, each put in its place at once: a list of them would take as much again."""
+        size, c = mean.shape
+        roots = mean.new_empty(c, size, size)
+        for k, root in enumerate(self.own_roots(mean)):
+            roots[k] = root
+        return roots
+
     def _factorized(self, mean: Tensor, curvature: Callable[[Tensor], Tensor]) -> Tensor:
         """The Cholesky factors (k, M, M) of the sum over rows, of curvatures (n, k) that are a function of outputs."""
         task, size = self.task, len(mean)
@@ -306,7 +314,7 @@ class Problem:
     def take_own_curvatures(self, mean: Tensor) -> None:
         """Put the curvatures of each class alone at W in front of conjugate gradients."""
         self.nearby = self.root = None  # before others are made, which are as large
-        self.nearby, self.own_at = torch.stack(list(self.own_roots(mean))), mean
+        self.nearby, self.own_at = self.all_own_roots(mean), mean
 
     def _conjugate(self, outputs: list[Tensor], gradient: Tensor, accuracy: float, most: int) -> tuple[Tensor, bool]:
         """- curvature^-1 gradient by at most so many conjugate gradients, and whether it is accurate enough."""
@@ -361,6 +369,7 @@ class Problem:
 
     @cached_property
     def _n(self) -> float:
+        """The number of rows on all machines."""
         return float(self.task.total(self.task.weight.new_tensor([self.task.passes.n])))
 
     def _exact_direction(self, outputs: list[Tensor], gradient: Tensor) -> Tensor:
