@@ -17,14 +17,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from stationary.inference.infinite_width._basis import Passes, outer, solved_by
 from stationary.inference.infinite_width._journal import Journal, number
+from stationary.inference.infinite_width._likelihoods import Likelihood, Sigmoid, Softmax
 from stationary.inference.infinite_width._sums import Total
 
 # Of the gradient's norm, relative to that at W = 0 where that is above 1. W is right to 1e-7 of its size then; a
@@ -104,52 +103,6 @@ class Solution:
         return {"mean": self.mean, "root": self.root}
 
 
-class _Likelihood(Protocol):
-    """Loss, slope and curvature in the outputs z (n, c) of rows with targets y; weights are left to the caller."""
-
-    def loss(self, z: Tensor, y: Tensor) -> Tensor: ...
-
-    def slope(self, z: Tensor, y: Tensor) -> Tensor: ...
-
-    def curved(self, z: Tensor, direction: Tensor) -> Tensor:
-        """(n, c) the curvature times the direction (n, c)."""
-
-    def bound(self, z: Tensor) -> Tensor:
-        """(n, 1) or (n, c): the curvature of each output, or a bound on it for all."""
-
-
-class _Softmax:
-    def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(z, y, reduction="none")
-
-    def slope(self, z: Tensor, y: Tensor) -> Tensor:
-        p = z.softmax(-1)
-        p[torch.arange(len(y), device=y.device), y] -= 1
-        return p
-
-    def curved(self, z: Tensor, direction: Tensor) -> Tensor:
-        p = z.softmax(-1)
-        pd = p * direction
-        return pd - p * pd.sum(-1, keepdim=True)
-
-    def bound(self, z: Tensor) -> Tensor:
-        return 1 - z.softmax(-1).square().sum(-1, keepdim=True)
-
-
-class _Sigmoid:
-    def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(z, y.to(z), reduction="none").sum(-1)
-
-    def slope(self, z: Tensor, y: Tensor) -> Tensor:
-        return z.sigmoid() - y
-
-    def curved(self, z: Tensor, direction: Tensor) -> Tensor:
-        return self.bound(z) * direction
-
-    def bound(self, z: Tensor) -> Tensor:
-        return z.sigmoid() * (-z).sigmoid()
-
-
 def solve(
     task: Task,
     start: Tensor | None = None,
@@ -210,7 +163,7 @@ class Problem:
     def __init__(self, task: Task, nearby: Tensor | None = None) -> None:
         self.task, self.nearby = task, nearby
         self.root: Tensor | None = None  # of a curvature that is not far
-        self.likelihood: _Likelihood = _Sigmoid() if task.several else _Softmax()
+        self.likelihood: Likelihood = Sigmoid() if task.several else Softmax()
         self.shrink = (1 + math.pi / 8 * task.prior_variance * task.passes.unseen()).rsqrt()[:, None]  # a_i
         self._scale: float | None = None
         self.own_at: Tensor | None = None  # where ``nearby`` is the curvatures of, if they were made here
