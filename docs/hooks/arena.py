@@ -137,6 +137,7 @@ def page(root: Path) -> str:
         opening=tables([opening])[0],
         met=f"It is met on {sum(row[-1] == 'yes' for row in opening.rows)} of {len(opening.rows)} lines.",
         in_recipes=report_opening.in_recipes(recipes),
+        second_in_recipes=report_opening.second_in_recipes(recipes),
         under_shift=report_opening.under_shift(found["unknown images", "cifar10"]),
         worse_first=report_opening.worse_than_network(found, first),
         worse_second=report_opening.worse_than_network(found, second),

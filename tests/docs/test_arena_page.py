@@ -105,9 +105,9 @@ def test_who_else_is_to_be_used_for_images(found):
     """The words of "When to use something else" are those of the template; here is what they rest on."""
     fashion = found["fashion-mnist"]
     gaussians = ("ddu", "mahalanobis", "rmd")
-    assert all(ahead(fashion, peer, INFINITE_WIDTH, unknown) for peer in gaussians for unknown in ("MNIST", "notMNIST"))
-    assert all(ahead(fashion, peer, FROM_NETWORK, "notMNIST") for peer in gaussians)
-    assert [peer for peer in gaussians if ahead(fashion, peer, FROM_NETWORK, "MNIST")] == ["rmd"]
+    for ours in (INFINITE_WIDTH, FROM_NETWORK):
+        assert all(ahead(fashion, peer, ours, "notMNIST") for peer in gaussians)
+        assert [peer for peer in gaussians if ahead(fashion, peer, ours, "MNIST")] == ["rmd"]
     of_trunk = {
         "own": ("cifar10", "cifar10-five", "cifar10-strict"),
         "frozen": ("cifar10-imagenet", "cifar10-imagenet-five"),
@@ -122,7 +122,7 @@ def test_who_else_is_to_be_used_for_images(found):
         every = [pair for of in kinds.values() for pair in of]
         assert len(every) == 9 and sum(ahead(methods, peer, FROM_NETWORK, unknown) for methods, unknown in every) == 5
     trained = [found[dataset] for dataset, event in EVENTS.items() if event == IMAGES and dataset not in FROZEN]
-    assert all(lowest(methods, name) == {"ensemble"} for methods in trained for name in ("NLPD", "ECE"))
+    assert all(lowest(methods, "NLPD") == {"ensemble"} for methods in trained)
 
 
 def test_longer_training_is_where_others_are_ahead(found):

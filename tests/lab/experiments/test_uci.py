@@ -126,8 +126,8 @@ def test_infinite_width_chooses_by_rows_that_its_trunk_has_not_seen(monkeypatch)
 
 
 def test_divergence_is_reported(monkeypatch):
-    """A learning rate that no network survives."""
-    monkeypatch.setitem(uci.LEARNING_RATES, "diabetes", 1e30)
+    """A learning rate that no network survives: the product of two weights is beyond float32, on every processor."""
+    monkeypatch.setitem(uci.LEARNING_RATES, "diabetes", 1e37)
     found = uci.run(SMALL)
     assert found["NN: diverged"] == 1 and np.isnan(found["NN: NLPD"])
     section = uci_report.report([(SMALL, found)])

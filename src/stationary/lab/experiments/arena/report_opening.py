@@ -93,8 +93,19 @@ def in_recipes(recipes: report_recipes.Found) -> list[str]:
         who = (
             listed(f"{called(PROTOCOL[method].label)} ({auroc[method]:.3f})" for method in ahead) if ahead else "nobody"
         )
-        told.append(f"{RECIPES[dataset]}: {who} {'are' if len(ahead) > 1 else 'is'} better than ours, {ours:.3f}")
+        told.append(f"{RECIPES[dataset]}: {who}; ours has {ours:.3f}")
     return told
+
+
+def second_in_recipes(recipes: report_recipes.Found) -> str:
+    """Say of the trunk of each recipe whether the second configuration is above the first, paired by seed."""
+    told = []
+    for dataset, methods in recipes.items():
+        if found := minus(methods, FROM_NETWORK, INFINITE_WIDTH, report_recipes.UNKNOWN):
+            unclear = abs(found.mean) <= (found.std or 0.0)
+            where = "level with it" if unclear else "above it" if found.mean > 0 else "below it"
+            told.append(f"{where} on {RECIPES[dataset]!r} ({signed(found, 4)})")
+    return listed(told)
 
 
 def under_shift(methods: Methods) -> list[str]:

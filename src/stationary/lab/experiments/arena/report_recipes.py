@@ -53,7 +53,7 @@ def tables(recipes: Found, seconds: dict[str, float] | None = None) -> Iterator[
     caption = f"{name_of(PLAIN)}, recipes of a trunk: accuracy on known classes, and AUROC of the other five. Mean and "
     caption += "standard deviation over seeds."
     if seconds is not None:
-        caption += " Seconds are those of one training, with up to three at a time on one GPU."
+        caption += " Seconds are those of one training, with two others and at times more work on the same GPU."
     yield Table(caption, (*columns, "seeds"), tuple(rows))
     caption = f"{name_of(PLAIN)}, recipes of a trunk: each number minus that of the plain recipe, by seed. Mean "
     columns = ("recipe", "accuracy", *(PROTOCOL[method].label for method in judges))
