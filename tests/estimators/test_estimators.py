@@ -487,39 +487,45 @@ def test_in_a_gap_the_regressor_knows_what_a_gaussian_process_does():
     np.testing.assert_allclose(ours[1], std, rtol=0.03)
 
 
-OVERFIT, AGREED = "early_stopping=False left no rows to measure the noise by", "agree where there are no rows"
-
-
-@pytest.mark.parametrize("noise", ["constant", "input"])
-@pytest.mark.parametrize("method", [None, st.MCDropout(50)], ids=["exact", "mc"])
-def test_in_a_gap_dropout_knows_more_than_the_noise(method, noise):
-    """In its middle the std is .13 to .21, where the process has .42 and the noise is .1."""
-    X, y, new = wide_gap()
-    for seed in range(3):
-        model = StationaryRegressor((300,), method=method, noise=noise, random_state=seed).fit(X, y)
-        assert model.predict(new[9:10], return_std=True)[1].item() > 0.125
-
-
 @pytest.mark.parametrize("noise", ["constant", "input"])
 @pytest.mark.parametrize(
-    ("settings", "warning"),
+    "settings",
     [
-        ({"method": st.Ensemble(2)}, AGREED),
-        ({"method": st.Point()}, AGREED),
-        ({"early_stopping": False}, OVERFIT),
-        ({"early_stopping": False, "method": st.MCDropout(50)}, OVERFIT),
-        ({"early_stopping": False, "method": st.Ensemble(2)}, OVERFIT),
-        ({"early_stopping": False, "method": st.Point()}, OVERFIT),
-        ({"early_stopping": False, "method": st.SWAG(n_samples=10)}, OVERFIT),
+        {},
+        {"method": st.MCDropout(50)},
+        {"method": st.Ensemble(2)},
+        {"method": st.Point()},
+        {"hidden_layer_sizes": (100,), "activation": "relu", "method": st.Point()},
+        {"early_stopping": False},
+        {"early_stopping": False, "method": st.Point()},
+        {"early_stopping": False, "method": st.SWAG(n_samples=10)},
     ],
     ids=str,
 )
-def test_other_finite_regressors_say_that_their_std_may_be_too_small(settings, warning, noise):
-    """In the gap an ensemble has .12 to .17, one network .10 to .14; without held-out rows dropout overfits as well."""
+@pytest.mark.filterwarnings("ignore:the standard deviation may be far too small")
+def test_in_a_gap_a_finite_network_knows_more_than_the_noise(settings, noise):
+    """In its middle the std is .4 to .8, where the process has .42 and the noise is .1; at the rows it is .1 to .4."""
     X, y, new = wide_gap()
-    model = StationaryRegressor((30,), max_iter=30, noise=noise, **settings).fit(X, y)
+    settings = {"hidden_layer_sizes": (300,), "noise": noise} | settings
+    for seed in range(2):
+        std = StationaryRegressor(random_state=seed, **settings).fit(X, y).predict([*new, [2.0]], return_std=True)[1]
+        assert std[9] > max(0.3, 1.25 * std[-1]), std
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"hidden_layer_sizes": (30, 20)}, r"the first of the layers \(30, 20\) may map a gap"),
+        ({"early_stopping": False}, "early_stopping=False left no rows to measure the noise by"),
+        ({"early_stopping": False, "method": st.SWAG(n_samples=10)}, "early_stopping=False left no rows"),
+    ],
+    ids=str,
+)
+def test_some_finite_regressors_say_that_their_std_may_be_too_small(settings, warning):
+    X, y, new = wide_gap()
+    model = StationaryRegressor(**{"hidden_layer_sizes": (30,), "max_iter": 30} | settings).fit(X, y)
     model.predict(new)  # the mean alone is no reason to warn
-    with pytest.warns(UserWarning, match=f"the standard deviation may be far too small: .*{warning}"):
+    with pytest.warns(UserWarning, match=f"the standard deviation may be far too small: {warning}"):
         model.predict(new, return_std=True)
 
 

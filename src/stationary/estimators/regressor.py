@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.estimators._decisions import Deciding
+from stationary.estimators._last_layer import WithLastLayer
 from stationary.estimators._network import ROWS, Array
-from stationary.inference import SWAG, Ensemble, InfiniteWidth, Laplace, Method, Point, Posterior, predict
+from stationary.inference import InfiniteWidth, Laplace, Method, Posterior, predict
 from stationary.inference.base import joint_of
 from stationary.nn import MeanAndNoise
 from stationary.nn.running import Inputs
@@ -23,7 +24,6 @@ with extra("sklearn"):
     from sklearn.preprocessing import StandardScaler
     from sklearn.utils.validation import check_is_fitted, validate_data
 
-AGREEING = (Point, Ensemble, SWAG)  # whose networks, all trained to the end, hardly differ where there are no rows
 FLOOR = 1e-6  # smallest noise variance relative to that of the targets, so that a density stays finite
 
 
@@ -162,12 +162,16 @@ class StationaryRegressor(RegressorMixin, Deciding):
         self.target_scaler_ = StandardScaler().fit(y, sample_weight=weight)
         self._trained_on(X)
         loss = "beta_nll" if self._learns_noise() else "mse"
-        rows = self._fit(X, self.target_scaler_.transform(y), weight, n_outputs=y.shape[1], loss=loss)
-        with self._predicting(len(rows)):
+        targets = self.target_scaler_.transform(y)
+        rows = self._fit(X, targets, weight, n_outputs=y.shape[1], loss=loss)
+        with self._predicting(len(X)):
             pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
-        noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
-        known = noise.any() and not self._learns_noise()  # by the method, from the rows that it was fitted to
-        self._too_sure = self._why_too_sure(held_out=known or len(rows) < len(X))
+            noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
+            known = noise.any() and not self._learns_noise()  # by the method, which then knows its last layer too
+            if not known:
+                data = self._inputs(X), torch.as_tensor(targets), torch.as_tensor(weight)
+                self.posterior_ = WithLastLayer.of_rows(self.posterior_, *data, batch_size=ROWS)
+        self._too_sure = "" if known else self._why_too_sure(held_out=len(rows) < len(X))
         if not noise.any():
             residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
             noise = np.average(residuals**2, 0, weight[rows])
@@ -175,11 +179,11 @@ class StationaryRegressor(RegressorMixin, Deciding):
         return self
 
     def _why_too_sure(self, held_out: bool) -> str:
-        """Why the standard deviation may be far too small, for a warning; "" where it need not be."""
+        """Why the standard deviation of a finite network may be far too small; "" where it need not be."""
         if not held_out:
             return "early_stopping=False left no rows to measure the noise by, so it is the error on rows of the fit"
-        if isinstance(self.method, AGREEING):
-            return f"the networks of {self.method!r} agree where there are no rows, also in a gap between rows"
+        if len(self._layers()) > 1:
+            return f"the first of the layers {self._layers()} may map a gap between rows onto rows"
         return ""
 
     def predictive(self, X: Any) -> Gaussian:
@@ -249,7 +253,7 @@ class StationaryRegressor(RegressorMixin, Deciding):
         """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included.
 
         It warns where that may be far too small: without early_stopping, which leaves no rows to measure the noise of a
-        finite network by, and with ``Point``, ``Ensemble`` and ``SWAG``, which do not know a gap between rows.
+        finite network by, and with several hidden layers, of which the first may hide a gap between rows.
         """
         if not return_std:
             return self._like_y(self._mean(X))
