@@ -96,6 +96,19 @@ def left_out(root: Path, name: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def first_and_now(folder: Path) -> str:
+    """Log-likelihoods of our finite network, before and after it knew its last layer: a row for each table of values."""
+    now = report_tables.found_of(results(folder, tables=True), protocol_tables.VALUES_EVENT)
+    first = report_tables.found_of(results(folder / "first", tables=True), protocol_tables.VALUES_EVENT)
+    lines = [("table", *(f"{kind}, {of}" for kind in protocol_tables.KINDS for of in ("first", "now")))]
+    lines.append((":--", *["--:"] * (len(lines[0]) - 1)))
+    for dataset, methods in first.items():
+        names = [f"{report_tables.LL}: {kind}" for kind in protocol_tables.KINDS]
+        each = [report_tables.mean(of, "finite network", name) for name in names for of in (methods, now[dataset])]
+        lines.append((words.name_of(dataset), *(f"{value:.2f}" for value in each)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def template(name: str) -> jinja2.Template:
     path = Path(__file__).parent / f"{name}.md.jinja"
     return jinja2.Template(path.read_text(encoding="utf-8"), keep_trailing_newline=True)
@@ -213,6 +226,7 @@ def page_of_tables(root: Path) -> str:
         told_classes=report_left_out.in_words(classes),
         far_below=report_paired.far_below(values),
         of_values=folded(report_paired.of_values(values)),
+        finite=first_and_now(folder),
         of_classes=folded(report_paired.of_classes(classes)),
     )
 

@@ -146,8 +146,15 @@ def test_what_the_page_says_of_single_tables_of_values(of_tables):
     coverage, energy = of("naval", "coverage: gap"), of("energy", "coverage: gap")
     ours = coverage.pop(INFINITE_WIDTH)
     assert 0.7 < ours < 0.9 and energy[INFINITE_WIDTH] < 0.6 and np.median(list(energy.values())) < 0.6
-    assert all(coverage[method] < 0.01 for method in ("ensemble", "mc dropout", "laplace", "finite network"))
+    assert all(coverage[method] < 0.01 for method in ("ensemble", "mc dropout", "laplace"))
+    assert 0.5 < coverage["finite network"] < 0.7
     assert min(coverage["gaussian process"], coverage["sparse gaussian process"]) > 0.95
+    assert report_tables.higher(values, "finite network", "log-likelihood: standard") == (0, 9)
+    for kind in ("gap", "tail"):  # about level with Laplace
+        both = [[of(data, f"log-likelihood: {kind}")[m] for data in values] for m in ("finite network", "laplace")]
+        assert 3 <= np.sum(np.greater(*both)) <= 6
+    tails = [[of(data, "coverage: tail")[m] for data in values] for m in ("finite network", INFINITE_WIDTH)]
+    assert np.mean(tails[0]) + 0.05 < np.mean(tails[1])
     width, error = of("naval", "width: gap"), of("naval", "RMSE: gap")
     assert (
         round(width[INFINITE_WIDTH] / width["marginal"]) == 4 and max(error, key=lambda m: error[m]) == INFINITE_WIDTH

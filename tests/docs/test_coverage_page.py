@@ -50,6 +50,14 @@ def test_the_numbers_between_the_tables_are_those_of_the_stored_run(benchmark):
     assert "boosted quantiles have the interval score {}, ours {}".format(*protein) in page
     follows = [f"{same['UCI protein'][method]['width follows error']:.2f}" for method in (OURS, boosting)]
     assert "is {} for ours and {} for boosting".format(*follows) in page
+    shown = {
+        shift: list(benchmark.means(ROOT / STORED, False)[shift].values()) for shift in ("same", "moved 4", "edge")
+    }
+    finite = {shift: [row["finite, 300 units, std"] for row in rows] for shift, rows in shown.items()}
+    width = [f"{np.median([of['width'] for of in finite[shift]]):.2f}" for shift in ("same", "moved 4")]
+    held = [f"{100 * np.mean([of['coverage'] for of in finite[shift]]):.1f} %" for shift in ("moved 4", "edge")]
+    assert "the width grows from {} to {} and".format(*width) in page
+    assert "falls to {} at four standard deviations; at the edge it is {}".format(*held) in page
     digits = classes["same"]["sklearn digits"]
     ours = [digits[f"infinite width, {score}"] for score in ("aps", "raps", "lac")]
     boosted = digits["gradient boosting, aps"]
