@@ -21,6 +21,7 @@ from stationary.predictive import Bernoulli, Categorical, Gaussian
 
 FAMILIES: dict[str, type[Any]] = {family.kind: family for family in (Categorical, Bernoulli, Gaussian)}
 NOISE_BASIS, NOISE_PARTS = ("lengthscale", "inducing", "factor"), ("variance", "mean", "root")
+OF_DRAW = ("lengthscale", "inducing", "factor", "variance", "noise", "mean", "root")
 
 
 def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> Path:
@@ -41,6 +42,9 @@ def save(posterior: InfiniteWidthPosterior, path: str | Path, *, rows: bool) -> 
     if (varying := numbers.input_noise) is not None:
         optional |= {f"noise.{name}": getattr(varying.basis, name).clone() for name in NOISE_BASIS}
         optional |= {f"noise.{name}": getattr(varying, name) for name in NOISE_PARTS}
+    for k, draw in enumerate(posterior.draws):
+        own = vars(draw.basis) | vars(draw.numbers) | vars(draw)
+        optional |= {f"draw{k}.{name}": own[name].clone() for name in OF_DRAW}
     if rows and posterior.rows is not None:
         optional |= {name: getattr(posterior.rows, name) for name in ("z", "y", "weight", "numbers")}
     tensors |= {name: value for name, value in optional.items() if value is not None}
@@ -98,7 +102,7 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
     if "z" in tensors:
         z, y, weight = (tensors[name] for name in ("z", "y", "weight"))
         rows = Rows(z, y, weight, numbers=tensors.get("numbers"), read=int(about["read"]))
-    return InfiniteWidthPosterior(
+    posterior = InfiniteWidthPosterior(
         method,
         (network,),
         place,
@@ -112,3 +116,10 @@ def load(path: str | Path, network: nn.Module, features: Reader | None = None) -
         rows,
         tensors.get("validation_rows"),
     )
+    draws: list[InfiniteWidthPosterior] = []
+    while f"draw{len(draws)}.mean" in tensors:
+        part = {name: tensors[f"draw{len(draws)}.{name}"] for name in OF_DRAW}
+        own = replace(numbers, **{name: part.pop(name) for name in ("lengthscale", "variance", "noise")})
+        placed = Basis(method.kernel, own.lengthscale, part.pop("inducing"), part.pop("factor"))
+        draws.append(replace(posterior, numbers=own, basis=placed, **part))
+    return replace(posterior, draws=tuple(draws))

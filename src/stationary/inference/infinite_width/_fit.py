@@ -80,25 +80,29 @@ class Fit:
         self.journal = self._journal(rows, held, prior)
         self.start: Tensor | None = None
         self.nearby: Tensor | None = None
+        self.draws: list[Numbers] = []
         numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs, prior))
-        basis = Basis.of(method.kernel, numbers.lengthscale, inducing)
-        return InfiniteWidthPosterior.fitted(
-            method,
-            self.network,
-            self.place,
-            self.fingerprint,
-            geometry,
-            basis,
-            numbers,
-            family,
-            rows,
-            None if held is None else held.marks,
-            self.total,
-            self.start,
-            self.nearby,
-            prior,
-            self.journal,
-        )
+        made = [
+            InfiniteWidthPosterior.fitted(
+                method,
+                self.network,
+                self.place,
+                self.fingerprint,
+                geometry,
+                Basis.of(method.kernel, each.lengthscale, inducing),
+                each,
+                family,
+                rows,
+                None if held is None else held.marks,
+                self.total,
+                self.start,
+                self.nearby,
+                prior,
+                self.journal,
+            )
+            for each in (numbers, *self.draws)
+        ]
+        return replace(made[0], draws=tuple(made[1:]))
 
     def _journal(self, rows: Rows, held: Rows | None, prior: Tensor | None) -> Journal:
         """The steps that a fit of the same settings, network and rows has taken before it was stopped."""
@@ -185,6 +189,12 @@ class Fit:
                     f"{tuple(rows.y.shape)} {rows.y.dtype}"
                 )
             held = replace(held, y=held_y)
+        known = None not in (method.lengthscale, method.variance, method.noise)
+        if method.draws and (family is not Gaussian or held is not None or known):
+            raise ValueError(
+                f"draws must be 0 for classes, with validation= and where all numbers are given, got {method.draws}: "
+                "only the evidence of a regression says which other numbers are possible; leave it out"
+            )
         u = geometry(some.z)
         validation = None if held is None else (geometry(held.z), held.y)
         per_column = not self.trunk if method.per_column is None else method.per_column
@@ -285,9 +295,12 @@ class Fit:
             validation,
             start,
             (method.lengthscale, variance, noise),
+            draws=method.draws,
             verbose=say,
         )
-        numbers = Numbers(found.lengthscale, found.variance, 1.0, mean, found.noise)
+        numbers, *self.draws = (
+            Numbers(each.lengthscale, each.variance, 1.0, mean, each.noise) for each in (found, *found.draws)
+        )
         if method.noise != "input":
             return numbers
         shown, known = (u, centred, some.weight), validation is None or not self.trunk

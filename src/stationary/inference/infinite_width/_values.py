@@ -7,14 +7,16 @@ mean are
     H = I / s^2 + sum_i w_i / (n + r_i) phi_i phi_i^T,    W = H^-1 sum_i w_i / (n + r_i) phi_i y_i.
 
 Length-scale, s^2 and n come from the log evidence of few rows, log N(y | 0, s^2 kappa + n I), or from the density of
-validation rows. The collapsed bound of Titsias (2009) takes many rows, and what it does not see it takes for noise:
+validation rows. What the evidence leaves open of them is known from its curvature at the best numbers, by Laplace's
+approximation in their logarithms; ``Chosen.draws`` are numbers from there. The collapsed bound of Titsias (2009) takes
+many rows, and what it does not see it takes for noise:
 
     log N(y | 0, s^2 Phi Phi^T + n I) - sum_i w_i r_i / (2 n).
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -28,6 +30,7 @@ from torch.nn import functional as F
 
 from stationary.inference.infinite_width._basis import Passes, outer, solved_by, unseen
 from stationary.inference.infinite_width._sums import Total
+from stationary.predictive import normal_nodes
 from stationary.theory.isotropic import gram
 
 Array: TypeAlias = NDArray[np.float64]
@@ -41,6 +44,8 @@ FEW = 300  # rows whose evidence is looked at first
 ELSEWHERE = 0.5  # difference of the logarithm of a number between two ends of the search that are not the same
 ROUNDING = 1e-7  # share of the variance below which what a row leaves unseen is rounding
 QUIETEST = 1e-6  # smallest noise variance, relative to the variance of the targets
+STEP = 1e-3  # of the logarithms of the numbers, for the curvature
+VAGUE = 2.0  # largest standard deviation of the logarithm of a number
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,15 @@ def _shares(phi: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Chosen:
-    """Numbers that were chosen: length-scale () or (d,), prior variances (m,) and noise variances (m,)."""
+    """Numbers that were chosen: length-scale () or (d,), prior variances (m,) and noise variances (m,).
+
+    ``draws`` are others that the evidence leaves possible.
+    """
 
     lengthscale: Tensor
     variance: Tensor
     noise: Tensor
+    draws: tuple["Chosen", ...] = ()
 
 
 def collapsed_bound(inner: Tensor, cross: Tensor, y: Tensor, weight: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
@@ -215,6 +224,7 @@ def choose(
     starts: Sequence[float] = (0.1, 0.005),
     typical: bool = False,
     relative: Tensor | None = None,
+    draws: int = 0,
     verbose: Callable[[str], object] = lambda _: None,
 ) -> Chosen:
     """Length-scale, prior variance and noise variance by the bound, or by the density of validation rows.
@@ -235,6 +245,7 @@ def choose(
         typical: whether one length-scale that all columns share has that prior too.
         relative: (n, m) noise variances of the rows in units of the one that is chosen, for a choice by the evidence;
             None where all are alike.
+        draws: number of draws, in a choice by the evidence.
         verbose: function that takes a line for each start.
     """
     u, y, weight = rows
@@ -310,8 +321,11 @@ def choose(
             first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
             thetas = [first.x, *(other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE)]
         [best, *_] = ends(lambda theta: of_evidence(theta, slice(None)), thetas, f"-evidence of {len(u)} rows", most)
+    every = lambda theta: of_evidence(theta, slice(None)) * weight.sum()  # noqa: E731
     with torch.no_grad():
-        return numbers(torch.tensor(best.x, device=u.device, dtype=u.dtype))
+        place = lambda theta: numbers(torch.tensor(theta, device=u.device, dtype=u.dtype))  # noqa: E731
+        around = _around(every, best.x, limits, u, draws) if draws else ()
+        return replace(place(best.x), draws=tuple(map(place, around)))
 
 
 def _minimum(
@@ -321,6 +335,18 @@ def _minimum(
     options = {"maxfun": most, "ftol": TOLERANCE, "gtol": TOLERANCE}
     function = partial(_value_and_slope, loss, like=like)
     return minimize(function, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+
+
+def _around(
+    loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor, n: int
+) -> Array:
+    """(n, p) points around the minimum theta (p,): of the normal distribution whose precision is the curvature."""
+    slope = lambda at: _value_and_slope(loss, at, like)[1]  # noqa: E731
+    steps = STEP * np.eye(len(theta))
+    curvature = np.stack([slope(theta + step) - slope(theta - step) for step in steps]) / (2 * STEP)
+    precision, axes = np.linalg.eigh((curvature + curvature.T) / 2)
+    scatter = normal_nodes(n, len(theta)).numpy() / np.sqrt(precision.clip(VAGUE**-2))
+    return (theta + scatter @ axes.T).clip(*np.array(limits).T)
 
 
 def _value_and_slope(loss: Callable[[Tensor], Tensor], theta: Array, like: Tensor) -> tuple[float, Array]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from stationary.inference.infinite_width._basis import Products
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._trunk import Place, flat, read
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, mixed
 from stationary.nn.running import Inputs
 from stationary.theory.isotropic import gram
 
@@ -24,7 +24,8 @@ def predictor(posterior: InfiniteWidthPosterior) -> nn.Module:
             "weights cannot be found; make the posterior with InfiniteWidth(features=...) in one of these forms"
         )
     network, place = deepcopy((network, place))  # in one go, so that a method belongs to the copy
-    head = LimitHead(posterior)
+    heads = [LimitHead(each) for each in (posterior, *posterior.draws)]
+    head: nn.Module = LimitHeads(heads) if posterior.draws else heads[0]
     if place.side != "input":
         return LimitNetwork(network, place, head).eval()
     if not place.name:
@@ -76,6 +77,21 @@ class LimitHead(nn.Module):
         return (mean + self.offset).to(z), variance.sqrt().expand_as(mean).to(z)
 
 
+class LimitHeads(nn.Module):
+    """Heads of other numbers, over which the mean and the standard deviation of the outputs are taken."""
+
+    heads: nn.ModuleList
+
+    def __init__(self, heads: list[LimitHead]) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        every = [head(x) for head in self.heads]
+        mean, variance = mixed([(mean, std.square()) for mean, std in every])
+        return mean, variance.sqrt()
+
+
 class LimitNetwork(nn.Module):
     """A network whose features are read on the way, and a head that takes them; the network's own output is not used.
 
@@ -87,10 +103,10 @@ class LimitNetwork(nn.Module):
 
     network: nn.Module
     place: Place
-    head: LimitHead
+    head: nn.Module
     reader: nn.Module | None
 
-    def __init__(self, network: nn.Module, place: Place, head: LimitHead) -> None:
+    def __init__(self, network: nn.Module, place: Place, head: nn.Module) -> None:
         super().__init__()
         self.network, self.place, self.head = network, place, head
         self.reader = place.read if isinstance(place.read, nn.Module) else None

@@ -1,5 +1,6 @@
 """The posterior: how it predicts, learns more and explains itself."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +60,12 @@ class Numbers:
         return self.noise if self.input_noise is None else self.input_noise(u)
 
 
+def mixed(moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The mean and the variance of a mixture of parts that weigh the same, each given by its mean and variance."""
+    means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
+    return means.mean(0), variances.mean(0) + means.var(0, correction=0)
+
+
 class Neighbours(NamedTuple):
     """The training rows that an answer rests on.
 
@@ -81,6 +88,7 @@ class InfiniteWidthPosterior:
         family: kind of its predictions: ``Categorical``, ``Bernoulli`` or ``Gaussian``.
         numbers: length-scale, variance, temperature, noise and prior mean, as given or chosen.
         validation_rows: numbers by which the validation rows that chose them are known again; None without any.
+        draws: the posteriors of other numbers, which predictions of a regression average over.
     """
 
     method: "InfiniteWidth"
@@ -95,6 +103,7 @@ class InfiniteWidthPosterior:
     root: Tensor  # (M, M), or (c, M, M)
     rows: Rows | None
     validation_rows: Tensor | None = None
+    draws: tuple["InfiniteWidthPosterior", ...] = ()
 
     @classmethod
     def fitted(
@@ -159,7 +168,7 @@ class InfiniteWidthPosterior:
 
     def _of_features(self, z: Tensor) -> Any:
         u = self._place_of(z)
-        noise = self.numbers.noise_at(u) if self.family is Gaussian else None
+        noise = self._noise_at(u) if self.family is Gaussian else None
         return self._prediction(*self._moments(u), noise, z)
 
     @cached_property
@@ -196,10 +205,12 @@ class InfiniteWidthPosterior:
     def prior(self) -> Any:
         """The prediction far from all data, of one input."""
         outputs = len(self.numbers.offset)
-        variance = torch.as_tensor(self.numbers.variance).to(self.mean).expand(outputs)[None]
+        every = [torch.as_tensor(each.numbers.variance).to(self.mean).expand(outputs) for each in self._every]
+        variance = torch.stack(every).mean(0)[None]
         alike = self.family is Categorical
         mean = self.numbers.offset[None] if self.family is Gaussian else torch.zeros_like(self.mean[:1])
-        return self._prediction(mean, variance[:, :1] if alike else variance, self.numbers.noise, self.mean)
+        noise = self._noise_at(self.mean) if self.draws else self.numbers.noise
+        return self._prediction(mean, variance[:, :1] if alike else variance, noise, self.mean)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean (n, c) and variance (n, c) of the outputs at a batch of inputs, in float64, at temperature 1."""
@@ -211,10 +222,9 @@ class InfiniteWidthPosterior:
     def output_mean(self, x: Inputs) -> Tensor:
         """The mean (n, c) of the outputs alone, without the n M^2 operations of the variance."""
         u = self._place_of(self._features(x))
-        parts = [
-            self.basis.similarity(some) @ self._products.weights for some in u.split(at_a_time(u, self.basis.size))
-        ]
-        return torch.cat(parts) + self.numbers.offset
+        some = u.split(at_a_time(u, self.basis.size))
+        every = [[each.basis.similarity(part) @ each._products.weights for part in some] for each in self._every]
+        return torch.stack([torch.cat(parts) for parts in every]).mean(0) + self.numbers.offset
 
     def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
         """The joint distribution of the outputs at all rows of x, in float64, at temperature 1; differentiable in x.
@@ -230,13 +240,18 @@ class InfiniteWidthPosterior:
         """
         x = prepared(x, self.networks[0])
         u = self._place_of(self._features(x, gradients=wants_gradients(x)))
-        mean, covariance = joint_moments(
-            self.basis, self.mean, self.root, grouped(u, group_size), self.numbers.variance
-        )
+        at = grouped(u, group_size)
+        every = [joint_moments(each.basis, each.mean, each.root, at, each.numbers.variance) for each in self._every]
+        mean, covariance = every[0]
+        if self.draws:
+            means, covariances = (torch.stack(parts) for parts in zip(*every, strict=True))
+            mean = means.mean(0)
+            apart = (means - mean).movedim(0, -1).transpose(-3, -2) / len(every) ** 0.5  # (..., c, n, draws)
+            covariance = covariances.mean(0) + apart @ apart.mT
         mean = mean + self.numbers.offset
         if self.family is not Gaussian:
             return Joint(mean, covariance, torch.zeros_like(mean))
-        noise = self.numbers.noise_at(u).expand(len(u), mean.shape[-1])
+        noise = self._noise_at(u).expand(len(u), mean.shape[-1])
         return Joint(mean, covariance, grouped(noise, group_size))
 
     def _features(self, x: Inputs, *, gradients: bool = False) -> Tensor:
@@ -259,7 +274,16 @@ class InfiniteWidthPosterior:
         """The mean (n, c) of the outputs, for classes without their prior mean, and the variance (n, 1) or (n, c)."""
         parts = [self._products(self.basis.similarity(some)) for some in u.split(at_a_time(u, self.basis.size))]
         mean, variance = (torch.cat(each) for each in zip(*parts, strict=True))
-        return (mean + self.numbers.offset if self.family is Gaussian else mean), variance
+        mean = mean + self.numbers.offset if self.family is Gaussian else mean
+        return mixed([(mean, variance), *(each._moments(u) for each in self.draws)]) if self.draws else (mean, variance)
+
+    def _noise_at(self, u: Tensor) -> Tensor:
+        """The noise variances of real values at places (n, d): (m,), or (n, m) where they depend on it."""
+        return torch.stack([each.numbers.noise_at(u) for each in self._every]).mean(0)
+
+    @property
+    def _every(self) -> tuple["InfiniteWidthPosterior", ...]:
+        return (self, *self.draws)
 
     @cached_property
     def _products(self) -> Products:
@@ -306,15 +330,18 @@ class InfiniteWidthPosterior:
         [network] = self.networks
         self.fingerprint.check(network, self.place)
         new, _ = collect(network, self.place, data, sample_weight=sample_weight, batch_size=self.method.batch_size)
-        new = new.to(self.basis.factor.device)
+        return self._grown(new.to(self.basis.factor.device), most)
+
+    def _grown(self, new: Rows, most: int) -> "InfiniteWidthPosterior":
+        """The posterior with new rows, and at most so many new inducing inputs."""
         numbers, mean, rows = self._with_classes(new)
         u = self.geometry(new.z)
         chosen = greedy(self.basis, u, most, UNSEEN)
         basis = self.basis.extended(u[chosen]) if len(chosen) else self.basis
         start = torch.cat([mean, mean.new_zeros(len(chosen), mean.shape[1])])  # the old features stay what they were
-        return InfiniteWidthPosterior.fitted(
+        made = InfiniteWidthPosterior.fitted(
             self.method,
-            network,
+            self.networks[0],
             self.place,
             self.fingerprint,
             self.geometry,
@@ -325,6 +352,7 @@ class InfiniteWidthPosterior:
             self.validation_rows,
             start=None if self.family is Gaussian else start,
         )
+        return replace(made, draws=tuple(replace(each._grown(new, most), rows=rows) for each in self.draws))
 
     def _with_classes(self, new: Rows) -> tuple[Numbers, Tensor, Rows]:
         """The numbers and the mean with a column for each class among old and new targets, and all rows."""
