@@ -35,6 +35,7 @@ UNKNOWN = {
     "a class left out": "rows of one class, which nobody was trained on",
 }
 
+DRAWS = "infinite width with draws"  # the second configuration
 REGRESSORS: dict[str, Entry] = {
     "marginal": Entry(
         "marginal Gaussian", "numpy", "", settings="mean and variance of the training targets, for every row"
@@ -94,6 +95,13 @@ REGRESSORS: dict[str, Entry] = {
     ),
     INFINITE_WIDTH: Entry(
         "ours, infinite width", "stationary", "", "all numbers by its own search", settings="StationaryRegressor()"
+    ),
+    DRAWS: Entry(
+        "ours, infinite width with draws",
+        "stationary",
+        "",
+        "all numbers by its own search, which also says what else they may be",
+        settings="StationaryRegressor(method=InfiniteWidth(draws=8)), an average over nine settings",
     ),
 }
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stationary import StationaryRegressor
 from stationary._extras import extra
-from stationary.inference import Ensemble, MCDropout, Method, Point, Posterior, fit, predict
+from stationary.inference import Ensemble, InfiniteWidth, MCDropout, Method, Point, Posterior, fit, predict
 from stationary.lab.experiments.arena.methods.base import lowest
 from stationary.lab.experiments.arena.protocol_tables import INDUCING, SMALLEST
 from stationary.lab.experiments.arena.protocol_tables import REGRESSORS as PROTOCOL
@@ -251,4 +251,5 @@ REGRESSORS: dict[str, Fit] = {
     "sparse gaussian process": sparse_gaussian_process,
     "finite network": ours(hidden_layer_sizes=(300,)),
     "infinite width": ours(),
+    "infinite width with draws": ours(method=InfiniteWidth(draws=8)),
 }
