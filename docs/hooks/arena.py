@@ -97,7 +97,7 @@ def left_out(root: Path, name: str) -> str:
 
 
 def first_and_now(folder: Path) -> str:
-    """Log-likelihoods of our finite network, before and after it knew its last layer: a row for each table of values."""
+    """Log-likelihoods of our finite network before and after it knew its last layer, a row for each table."""
     now = report_tables.found_of(results(folder, tables=True), protocol_tables.VALUES_EVENT)
     first = report_tables.found_of(results(folder / "first", tables=True), protocol_tables.VALUES_EVENT)
     lines = [("table", *(f"{kind}, {of}" for kind in protocol_tables.KINDS for of in ("first", "now")))]
@@ -227,6 +227,7 @@ def page_of_tables(root: Path) -> str:
         far_below=report_paired.far_below(values),
         of_values=folded(report_paired.of_values(values)),
         finite=first_and_now(folder),
+        second=report_tables.second_in_words(values),
         of_classes=folded(report_paired.of_classes(classes)),
     )
 

@@ -12,7 +12,10 @@ from stationary.lab.experiments.arena.config import EVENTS, FROZEN, IMAGES, TRAI
 from stationary.lab.experiments.arena.digests import FEATURES
 from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, PROTOCOL, RECIPES, rows
 from stationary.lab.experiments.arena.protocol_tables import (
+    DRAWS,
+    KINDS,
     OF_EVENT,
+    REGRESSORS,
     TABLES_EVENT,
     VALUES_EVENT,
     rows_of_classes,
@@ -155,6 +158,14 @@ def test_what_the_page_says_of_single_tables_of_values(of_tables):
         assert 3 <= np.sum(np.greater(*both)) <= 6
     tails = [[of(data, "coverage: tail")[m] for data in values] for m in ("finite network", INFINITE_WIDTH)]
     assert np.mean(tails[0]) + 0.05 < np.mean(tails[1])
+    ranked = [[row[0] for row in report_tables._over_datasets(values, kind).rows] for kind in KINDS]
+    draws, labels = REGRESSORS[DRAWS].label, {kind: order[:2] for kind, order in zip(KINDS, ranked, strict=True)}
+    assert labels["standard"][0] == labels["tail"][0] == draws and labels["gap"] == ["sparse Gaussian process", draws]
+    held, wide = ([of("energy", "coverage: gap")[m], of("naval", "width: tail")[m]] for m in (INFINITE_WIDTH, DRAWS))
+    assert wide[0] > held[0] and wide[1] > 1.2 * held[1]
+    share = [np.mean([of(data, "coverage: gap")[m] for data in values]) for m in (DRAWS, INFINITE_WIDTH)]
+    page = " ".join((ROOT / "docs" / "infinite_width.md").read_text(encoding="utf-8").split())
+    assert "90 % intervals hold {:.0f} % instead of {:.0f} %".format(*(100 * value for value in share)) in page
     width, error = of("naval", "width: gap"), of("naval", "RMSE: gap")
     assert (
         round(width[INFINITE_WIDTH] / width["marginal"]) == 4 and max(error, key=lambda m: error[m]) == INFINITE_WIDTH

@@ -14,6 +14,7 @@ from stationary.lab.experiments.arena.config import Config
 from stationary.lab.experiments.arena.protocol import INFINITE_WIDTH, Entry
 from stationary.lab.experiments.arena.protocol_tables import (
     CLASSIFIERS,
+    DRAWS,
     KINDS,
     OF_EVENT,
     REGRESSORS,
@@ -301,13 +302,15 @@ def losses_of_values(found: Found) -> list[str]:
     lines = []
     for kind in KINDS:
         name = f"{LL}: {kind}"
-        counts = {peer: higher(found, peer, name) for peer in _present(REGRESSORS, found) if peer != INFINITE_WIDTH}
+        others = [method for method in _present(REGRESSORS, found) if method not in (INFINITE_WIDTH, DRAWS)]
+        counts = {method: higher(found, method, name) for method in others}
         by_count: dict[tuple[int, int], list[str]] = {}
         for peer, (k, n) in sorted(counts.items(), key=lambda item: -item[1][0]):
             if k:
                 by_count.setdefault((k, n), []).append(called(REGRESSORS[peer].label))
         lines.append(_higher_than_ours(kind, by_count))
-        if beyond := [called(REGRESSORS[m].label) for m, of in over_tables(found, name).items() if of.mark == BETTER]:
+        marks = over_tables(found, name)
+        if beyond := [called(REGRESSORS[m].label) for m in others if m in marks and marks[m].mark == BETTER]:
             lines[-1] += (
                 f" Over all tables {listed(beyond)} {'is' if len(beyond) == 1 else 'are'} better beyond chance."
             )
@@ -325,6 +328,24 @@ def losses_of_values(found: Found) -> list[str]:
             f"lowest difference is {gap:+.2f}, on {name_of(dataset)}, {kind} split {split}."
         )
     return lines
+
+
+def second_in_words(found: Found) -> str:
+    """Say what the second configuration, an average over draws, changes on tables of values."""
+    told = []
+    for kind in KINDS:
+        name = f"{LL}: {kind}"
+        k, n = higher(found, DRAWS, name)
+        of = over_tables(found, name).get(DRAWS)
+        told.append(f"on {k} of {n} tables of {kind} splits{' (beyond chance)' * bool(of and of.mark == BETTER)}")
+    below = {method: below_marginal(found, method) for method in (INFINITE_WIDTH, DRAWS)}
+    many = {method: sum(gap < -1 for gap, *_ in gaps) for method, gaps in below.items()}
+    gap, dataset, kind, split = below[DRAWS][0]
+    return (
+        f"It has the higher log-likelihood than the first {listed(told)}. It is more than one nat below the marginal "
+        f"Gaussian on {many[DRAWS]} splits instead of {many[INFINITE_WIDTH]}, at most {-gap:.2f} instead of "
+        f"{-below[INFINITE_WIDTH][0][0]:.2f} nats ({name_of(dataset)}, {kind} split {split})."
+    )
 
 
 def _higher_than_ours(kind: str, by_count: dict[tuple[int, int], list[str]]) -> str:
