@@ -3,12 +3,12 @@
     python benchmarks/estimators.py --json results/benchmarks/estimators.json
 
 Tables: eight of 1,800 to 20,000 rows, five of classes and three of values, bundled or generated, a fifth to test. The
-models are fitted to each table in turn, ``--rounds`` times (infinite width once), and predict its test rows in turn, 20
-times, infinite width after the others, since its matrices empty the caches; times are medians. Ratios are to ``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind a
-``StandardScaler``, in the same run. NLPD is that of the test rows, for values in units of their standard deviation; the
-regressor of scikit-learn has no variance, and gets that of its residuals on the training rows. ``bare_s`` is for scale,
-and no lower bound: scikit-learn's check of the rows, two matrix products and an exponential of each hidden unit, in
-NumPy.
+models are fitted to each table in turn, ``--rounds`` times (infinite width once), and predict its test rows in turn,
+20 times, infinite width after the others, since its matrices empty the caches; times are medians. Ratios are to
+``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind a ``StandardScaler``, in the same run. NLPD is
+that of the test rows, for values in units of their standard deviation; the regressor of scikit-learn has no variance,
+and gets that of its residuals on the training rows. ``bare_s`` is for scale, and no lower bound: scikit-learn's check
+of the rows, two matrix products and an exponential of each hidden unit, in NumPy.
 
 Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
 another process that multiplies matrices all the while, relative to one alone, with all threads; of a finite network and
