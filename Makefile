@@ -1,5 +1,5 @@
 # make demo         the main job: runs the experiments at the scale of a laptop and writes out/report.html
-# make test         every quick test (about 5 minutes on 2 cores)
+# make test         every quick test (3 to 5 minutes on 2 cores)
 # make slow         the long tests, then make interop
 # make interop      the tests beside other libraries, in .venv-interop
 # make arena        our heads beside other libraries' methods, in .venv-arena: tests, runs and report; it needs the data

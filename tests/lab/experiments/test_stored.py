@@ -87,9 +87,9 @@ INFINITE = {  # the same of the rows of infinite width, which came later
     ("bo", "paper"): (60, "bf98d59c9ae00f3f041d413b5804cec34cf6e840f293fa60ca91cc3f1e192023"),
 }
 ON_TABLES = {  # the same of the arena's events with tables, which came later still
-    ("arena", "smoke"): (18, "77925eb5de47987a747bd3b819301bb61612db544da4ceecd59a75f16569ce4c"),
-    ("arena", "demo"): (32, "5e866753aace79e462140a85a98a99a98fbd301b81d759e5b317f73291804900"),
-    ("arena", "paper"): (714, "9618a0adda54522c257aca09e34ef5c211335739af00ceac3711903930b8edb4"),
+    ("arena", "smoke"): (19, "eb8d97c586b4864bcdb8edc8f16f2b22d42704a6eb7c9553252ecdf9d9177926"),
+    ("arena", "demo"): (34, "461239d4f1736f82b7f9ca216ab1153c6478b1aefbbfbd7ffe5f63808a1bbf9f"),
+    ("arena", "paper"): (759, "d76417dad4102a26b1bffd6a6f0c93eb5ab2ce9c0037259cf3d45cb5556e353f"),
 }
 OF_RECIPES = {  # the same of the arena's recipes of a trunk, the latest
     ("arena", "paper"): (180, "bfe124f25999ae49ef1b306926fc38bd2c7738fafa11f20961b9f07173e0fab6"),
