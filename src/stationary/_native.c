@@ -217,6 +217,8 @@ BY_CHUNKS(periodic, float)
 POWER_SUMS(power_sums, double)
 POWER_SUMS(power_sums_single, float)
 
+#define TURNS 0.15915494309189535 /* in an angle of 1 */
+
 /* sin and cos of so many turns, to 1e-15: Taylor series of a quarter of the angle, at most pi/4, doubled twice. */
 static inline void sine_and_cosine(double turns, double *sine, double *cosine) {
     double a = (turns - rint(turns)) * 1.5707963267948966, z = a * a;
@@ -230,60 +232,121 @@ static inline void sine_and_cosine(double turns, double *sine, double *cosine) {
 }
 
 /* out (3, n): sums over nodes t of Im phi w_1, Re phi w_2 and Re phi w_3, with log phi(t) = i t offset - t^2 variance / 2
-   and the polynomials of the coins: even (nodes, half) and odd times the even and the odd sums of powers (2 half, n). */
-void node_sums(int64_t n, int64_t nodes, int64_t half, const double *sums, const double *even, const double *odd,
-               const double *t, const double *w, const double *offset, const double *variance, double *out, int threads) {
+   and the polynomials of the coins: even (nodes, half) and odd times the even and the odd sums of powers (2 half, n); then
+   phi is multiplied by drop + (1 - drop) e^(i t a) for each heavy coin a (coins, n). Nodes are equally far apart, and a
+   block of them has its sines by addition theorems. */
+#define BLOCK 16
+void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double drop, const double *sums, const double *even,
+               const double *odd, const double *t, const double *w, const double *heavy, const double *offset,
+               const double *variance, double *out, int threads) {
     TILES {
         const int64_t m = n - start < TILE ? n - start : TILE;
-        double total[3][TILE] = {{0}}, size[TILE], angle[TILE];
-        for (int64_t l = 0; l < nodes; l++) {
-            ROW { size[k] = -0.5 * t[l] * t[l] * variance[start + k]; angle[k] = t[l] * offset[start + k]; }
-            for (int64_t j = 0; j < half; j++) {
-                const double a = even[l * half + j], b = odd[l * half + j];
-                const double *first = sums + 2 * j * n + start, *second = first + n;
-                ROW { size[k] += a * second[k]; angle[k] += b * first[k]; }
+        double total[3][TILE] = {{0}}, size[TILE], angle[TILE], re[BLOCK][TILE], im[BLOCK][TILE];
+        double s[TILE], c[TILE], s_step[TILE], c_step[TILE], part_sum[TILE];
+        for (int64_t first = 0; first < nodes; first += BLOCK) {
+            const int64_t block = nodes - first < BLOCK ? nodes - first : BLOCK;
+            for (int64_t b = 0, l = first; b < block; b++, l++) {
+                ROW { size[k] = -0.5 * t[l] * t[l] * variance[start + k]; angle[k] = t[l] * offset[start + k]; }
+                for (int64_t j = 0; j < half; j++) {
+                    const double of_even = even[l * half + j], of_odd = odd[l * half + j];
+                    const double *odd_sums = sums + 2 * j * n + start, *even_sums = odd_sums + n;
+                    ROW { size[k] += of_even * even_sums[k]; angle[k] += of_odd * odd_sums[k]; }
+                }
+                ROW {
+                    double modulus = two_to_wide(1.4426950408889634 * size[k]), sine, cosine;
+                    sine_and_cosine(angle[k] * TURNS, &sine, &cosine);
+                    re[b][k] = modulus * cosine;
+                    im[b][k] = modulus * sine;
+                }
             }
-            ROW {
-                double modulus = two_to_wide(1.4426950408889634 * size[k]), s, c;
-                sine_and_cosine(angle[k] * 0.15915494309189535, &s, &c);
-                total[0][k] += modulus * s * w[l];
-                total[1][k] += modulus * c * w[nodes + l];
-                total[2][k] += modulus * c * w[2 * nodes + l];
+            for (int64_t j = 0; j < coins; j++) {
+                const double *a = heavy + j * n + start;
+                ROW {
+                    sine_and_cosine(t[first] * a[k] * TURNS, s + k, c + k);
+                    sine_and_cosine(2 * t[0] * a[k] * TURNS, s_step + k, c_step + k);
+                }
+                for (int64_t b = 0; b < block; b++)
+                    ROW {
+                        double x = drop + (1 - drop) * c[k], y = (1 - drop) * s[k], r = re[b][k], cosine = c[k];
+                        re[b][k] = r * x - im[b][k] * y;
+                        im[b][k] = r * y + im[b][k] * x;
+                        c[k] = cosine * c_step[k] - s[k] * s_step[k];
+                        s[k] = cosine * s_step[k] + s[k] * c_step[k];
+                    }
+            }
+            for (int j = 0; j < 3; j++) {
+                double (*part)[TILE] = j ? re : im; /* summed on its own, for few roundings of the large total */
+                ROW part_sum[k] = 0;
+                for (int64_t b = 0; b < block; b++) ROW part_sum[k] += part[b][k] * w[j * nodes + first + b];
+                ROW total[j][k] += part_sum[k];
             }
         }
         for (int j = 0; j < 3; j++) ROW out[j * n + start + k] = total[j][k];
     }
 }
 
-/* Of members z (members, classes, n) of which the mean (classes, n) is left out: p (classes, n), the sum of their softmax,
-   and out (3, n): the sum of their largest logits, the product of their sums of exponentials less these, and the sum of
-   p-weighted logits less these. They overwrite z. */
-void softmax_sums(int64_t n, int64_t members, int64_t classes, double *z, const double *mean, double *p, double *out,
-                  int threads) {
-    TILES {
-        const int64_t m = n - start < TILE ? n - start : TILE;
-        double tops[TILE] = {0}, product[TILE], weighted[TILE] = {0}, top[TILE], total[TILE], part[TILE];
-        ROW product[k] = 1;
-        for (int64_t s = 0; s < members; s++) {
-            double *own = z + s * classes * n + start;
-            ROW top[k] = -INFINITY;
-            for (int64_t c = 0; c < classes; c++)
-                ROW {
-                    double y = own[c * n + k] += mean[c * n + start + k];
-                    top[k] = y < top[k] ? top[k] : y;
-                }
-            ROW total[k] = part[k] = 0;
-            for (int64_t c = 0; c < classes; c++)
-                ROW {
-                    double y = own[c * n + k] - top[k], e = two_to_wide(1.4426950408889634 * y);
-                    own[c * n + k] = e;
-                    total[k] += e;
-                    part[k] += e * y;
-                }
-            ROW { tops[k] += top[k]; product[k] *= total[k]; weighted[k] += part[k] / total[k]; total[k] = 1 / total[k]; }
-            for (int64_t c = 0; c < classes; c++)
-                ROW p[c * n + start + k] += own[c * n + k] * total[k];
+/* Softmax of Gaussian outputs with mean (classes, n) and covariance (classes, classes, n), over members that lie at points
+   (half, classes) of the standard normal distribution and at their mirror images: p (classes, n), the sum of the softmax,
+   and out (3, n): the sum of the largest logits, the product of the sums of exponentials less these, and the sum of p-weighted
+   logits less these. The product is -1 where the covariance, with this share of its largest variance added to all, has no
+   Cholesky factor. */
+#define LANES 16
+#define LANE _Pragma("omp simd") for (int64_t k = 0; k < LANES; k++)
+
+static void softmax_members(int64_t classes, double sign, double (*z)[LANES], const double (*mean)[LANES],
+                            const double (*u)[LANES], double (*p)[LANES], double *tops, double *product, double *weighted) {
+    double top[LANES], total[LANES] = {0}, part[LANES] = {0};
+    LANE top[k] = -INFINITY;
+    for (int64_t c = 0; c < classes; c++)
+        LANE { z[c][k] = mean[c][k] + sign * u[c][k]; top[k] = z[c][k] < top[k] ? top[k] : z[c][k]; }
+    for (int64_t c = 0; c < classes; c++)
+        LANE {
+            double y = z[c][k] - top[k], e = two_to_wide(1.4426950408889634 * y);
+            z[c][k] = e;
+            total[k] += e;
+            part[k] += e * y;
         }
-        ROW { out[start + k] = tops[k]; out[n + start + k] = product[k]; out[2 * n + start + k] = weighted[k]; }
+    LANE { tops[k] += top[k]; product[k] *= total[k]; total[k] = 1 / total[k]; weighted[k] += part[k] * total[k]; }
+    for (int64_t c = 0; c < classes; c++) LANE p[c][k] += z[c][k] * total[k];
+}
+
+void softmax_of_gaussian(int64_t n, int64_t half, int64_t classes, double share, const double *mean,
+                         const double *covariance, const double *points, double *p, double *out, int threads) {
+    _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)")
+    for (int64_t start = 0; start < n; start += LANES) {
+        const int64_t m = n - start < LANES ? n - start : LANES;
+        double root[classes * (classes + 1) / 2][LANES], centre[classes][LANES], u[classes][LANES], z[classes][LANES];
+        double sums[classes][LANES], tops[LANES] = {0}, product[LANES], weighted[LANES] = {0}, raise[LANES], failed[LANES] = {0};
+        LANE raise[k] = 1e-300;
+        memset(root, 0, sizeof root), memset(centre, 0, sizeof centre), memset(sums, 0, sizeof sums);
+        for (int64_t i = 0; i < classes; i++) {
+            ROW centre[i][k] = mean[i * n + start + k];
+            for (int64_t j = 0; j <= i; j++) ROW root[i * (i + 1) / 2 + j][k] = covariance[(i * classes + j) * n + start + k];
+            LANE { double v = share * root[i * (i + 1) / 2 + i][k]; raise[k] = v < raise[k] ? raise[k] : v; }
+        }
+        for (int64_t j = 0; j < classes; j++) {
+            double (*of_j)[LANES] = root + j * (j + 1) / 2, pivot[LANES], inverse[LANES];
+            LANE pivot[k] = of_j[j][k] + raise[k];
+            for (int64_t l = 0; l < j; l++) LANE pivot[k] -= of_j[l][k] * of_j[l][k];
+            LANE { failed[k] = pivot[k] <= 0 ? 1 : failed[k]; of_j[j][k] = sqrt(pivot[k]); inverse[k] = 1 / of_j[j][k]; }
+            for (int64_t i = j + 1; i < classes; i++) {
+                double (*of_i)[LANES] = root + i * (i + 1) / 2;
+                for (int64_t l = 0; l < j; l++) LANE of_i[j][k] -= of_i[l][k] * of_j[l][k];
+                LANE of_i[j][k] *= inverse[k];
+            }
+        }
+        LANE product[k] = 1;
+        for (int64_t s = 0; s < half; s++) {
+            const double *point = points + s * classes;
+            for (int64_t i = 0; i < classes; i++) {
+                double (*of_i)[LANES] = root + i * (i + 1) / 2;
+                LANE u[i][k] = of_i[0][k] * point[0];
+                for (int64_t j = 1; j <= i; j++) LANE u[i][k] += of_i[j][k] * point[j];
+            }
+            for (double sign = 1; sign >= -1; sign -= 2)
+                softmax_members(classes, sign, z, centre, u, sums, tops, product, weighted);
+        }
+        for (int64_t i = 0; i < classes; i++) ROW p[i * n + start + k] = sums[i][k];
+        ROW { out[start + k] = tops[k]; out[n + start + k] = failed[k] ? -1 : product[k]; out[2 * n + start + k] = weighted[k]; }
     }
 }

@@ -35,8 +35,8 @@ COUNT, POINTER = ctypes.c_int64, ctypes.c_void_p
 ARGUMENTS: dict[str, tuple[Any, ...]] = {  # but for the last one, the number of threads
     **dict.fromkeys(("matern", "matern_wide", "periodic"), (ctypes.c_int, COUNT, *(POINTER,) * 4)),
     **dict.fromkeys(("power_sums", "power_sums_single"), (*(COUNT,) * 3, *(POINTER,) * 3)),
-    "node_sums": (*(COUNT,) * 3, *(POINTER,) * 8),
-    "softmax_sums": (*(COUNT,) * 3, *(POINTER,) * 4),
+    "node_sums": (*(COUNT,) * 4, ctypes.c_double, *(POINTER,) * 9),
+    "softmax_of_gaussian": (*(COUNT,) * 3, ctypes.c_double, *(POINTER,) * 5),
 }
 PLAIN = (Tensor, torch.nn.Parameter)  # other subclasses have operations of their own
 
@@ -68,12 +68,12 @@ def launch(name: str, kind: int, parameters: "array[float]", x: Tensor, grad: Te
     return out
 
 
-def in_c(name: str, counts: tuple[int, int, int], *tensors: Tensor) -> bool:
+def in_c(name: str, numbers: tuple[float, ...], *tensors: Tensor) -> bool:
     """Run a C function that writes its results into the last of these tensors; False where it cannot, and has not.
 
     Args:
         name: name of the C function.
-        counts: its three counts, the number of rows first.
+        numbers: its numbers, the count of rows first.
         tensors: its contiguous tensors, in the order of the C function.
     """
     functions = compiled()
@@ -82,7 +82,7 @@ def in_c(name: str, counts: tuple[int, int, int], *tensors: Tensor) -> bool:
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if differentiable or not all(x.is_contiguous() and _covers(x, x.dtype) for x in tensors):
         return False
-    functions[name](*counts, *(x.data_ptr() for x in tensors), torch.get_num_threads())
+    functions[name](*numbers, *(x.data_ptr() for x in tensors), torch.get_num_threads())
     return True
 
 

@@ -238,8 +238,7 @@ def square_root(covariance: Tensor) -> Tensor:
     none is taken as less than its size.
     """
     scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)
-    eps = 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
-    jitter = (eps * scale).clamp(min=torch.finfo(covariance.dtype).tiny)
+    jitter = (rounding(covariance) * scale).clamp(min=torch.finfo(covariance.dtype).tiny)
     raised = covariance + jitter[:, None, None] * torch.eye(covariance.shape[-1]).to(covariance)
     factor, info = torch.linalg.cholesky_ex(raised)
     failed = info > 0
@@ -248,6 +247,11 @@ def square_root(covariance: Tensor) -> Tensor:
         roots = torch.maximum(values, values[:, :1].abs()).sqrt()
         factor[failed] = torch.linalg.qr((vectors * roots[:, None]).mT).R.mT
     return factor
+
+
+def rounding(covariance: Tensor) -> float:
+    """The share of the largest variance that is added to all of them, a few units of rounding."""
+    return 10 * covariance.shape[-1] * torch.finfo(covariance.dtype).eps
 
 
 def at_least_float32(x: Tensor) -> Tensor:

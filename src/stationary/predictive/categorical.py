@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -19,10 +20,12 @@ from stationary.predictive._base import (
     Sums,
     at_least_float32,
     normal_nodes,
+    rounding,
     square_root,
 )
 from stationary.theory import logistic, softmax
 
+WIDE = 64  # more classes have a root that does not fit into the cache of a core
 SMALL = 1e-9  # below it, the error of an integral is no longer small beside a probability
 
 
@@ -190,17 +193,9 @@ class Categorical(Predictive):
             difference = variance.sum(-1) - 2 * covariance[:, 0, 1]
             expected = logistic.of_gaussian(mean[:, 1] - mean[:, 0], difference.clamp(min=0))
             return cls.from_logistic(expected, mean, variance, prior_restored=prior_restored)
-        n, c = mean.shape
-        rows, centre = square_root(covariance).permute(2, 1, 0).reshape(c, c * n), mean.mT.contiguous()
-        probs, sums = torch.zeros_like(centre), mean.new_zeros(2, n)  # of log normalizers, and of entropies
-        at_a_time = max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())
-        for some in normal_nodes(NODES, c).to(mean).split(at_a_time):
-            z = (some @ rows).view(-1, c, n)  # (s, c, n): operations over classes run along whole vectors
-            sums += _softmax_sums(z, centre, probs)
-        log_normalizer, entropy = sums / NODES
+        probs, log_normalizer, entropy = (part / NODES for part in _softmax_sums(mean, covariance))
         log_probs = mean - log_normalizer[:, None]  # the nodes are mirrored, so that the mean of z is the mean
-        probs = (probs / NODES).mT.contiguous()
-        return cls(probs, log_probs, entropy, mean, variance, prior_restored=prior_restored)
+        return cls(probs.mT.contiguous(), log_probs, entropy, mean, variance, prior_restored=prior_restored)
 
     @classmethod
     def from_isotropic(cls, mean: Tensor, variance: Tensor) -> "Categorical":
@@ -230,26 +225,39 @@ class Categorical(Predictive):
         return cls(probs, log_probs, entropy, output_mean, output_variance, prior_restored=prior_restored)
 
 
-def _softmax_sums(z: Tensor, centre: Tensor, probs: Tensor) -> Tensor:
-    """Over members z + centre (s, c, n): (2, n) the sums of log normalizer and entropy; that of the softmax in probs.
+def _softmax_sums(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Over the nodes of Gaussian outputs: the sums of the softmax (c, n), of the log normalizer and of the entropy (n,)."""
+    n, c = mean.shape
+    nodes, centre = normal_nodes(NODES, c), mean.mT.contiguous()
+    if c <= WIDE and mean.is_cpu:
+        given, spread = centre.double(), covariance.permute(1, 2, 0).contiguous().double()
+        probs, parts, raised = torch.empty_like(given), given.new_empty(3, n), rounding(covariance)
+        if in_c("softmax_of_gaussian", (n, NODES // 2, c, raised), given, spread, _halves(c), probs, parts):
+            top, total, below = parts
+            if (total > 0).all():
+                log_total = total.log()  # of a product of at most c^NODES, far from overflow
+                return probs.to(mean), (top + log_total).to(mean), (log_total - below).to(mean)
+    rows = square_root(covariance).permute(2, 1, 0).reshape(c, c * n)
+    probs, sums = torch.zeros_like(centre), mean.new_zeros(2, n)
+    for some in nodes.to(mean).split(max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())):
+        z = (some @ rows).view(-1, c, n).add_(centre)  # (s, c, n): operations over classes run along whole vectors
+        top = z.amax(1, keepdim=True)
+        below = z.sub_(top)
+        p = below.exp()
+        total = p.sum(1, keepdim=True)
+        p /= total
+        probs += p.sum(0)
+        log_total = total.log_()
+        sums[0] += (top + log_total).sum((0, 1))
+        sums[1] += (log_total[:, 0] - below.mul_(p).sum(1)).sum(0)
+    return probs, sums[0], sums[1]
 
-    It overwrites z. A sum of exponentials less the largest logit is at most c, so the product of 64 is far from
-    overflow, and one logarithm does for all.
-    """
-    parts = centre.new_empty(3, centre.shape[1])
-    if z.dtype == torch.float64 and in_c("softmax_sums", (z.shape[2], *z.shape[:2]), z, centre, probs, parts):
-        top, total, below = parts
-        log_total = total.log()
-        return torch.stack([top + log_total, log_total - below])
-    z += centre
-    top = z.amax(1, keepdim=True)
-    below = z.sub_(top)
-    p = below.exp()
-    total = p.sum(1, keepdim=True)
-    p /= total
-    probs += p.sum(0)
-    log_total = total.log_()
-    return torch.stack([(top + log_total).sum((0, 1)), (log_total[:, 0] - below.mul_(p).sum(1)).sum(0)])
+
+@lru_cache(maxsize=16)
+def _halves(c: int) -> Tensor:
+    """(NODES / 2, c) the nodes without their mirror images, which are every second one."""
+    with torch.inference_mode(False):
+        return normal_nodes(NODES, c)[::2].contiguous()
 
 
 def _above_zero(probs: Tensor, log_probs: Tensor) -> Tensor:

@@ -106,12 +106,14 @@ def of_dropout(
     hidden, digits = weights.shape[-1], math.log(SHARES / accuracy)
     given, factors = factors, (torch.ones(hidden).to(offset) if factors is None else factors.double()) / (1 - drop)
     sizes = torch.maximum(weights.amax(0), -weights.amin(0)) if len(weights) else factors.new_zeros(1)
-    largest = (sizes * factors.abs()).max().item()
+    sizes *= factors.abs()
+    largest = sizes.max().item()
     scale = _coins.scale_for(largest, drop, hidden, accuracy / SHARES)
     sums = _coins.sums_of_powers(weights, factors / scale.heaviest, scale.degree)
     heavy, count = offset.new_zeros(len(offset), 0), torch.zeros_like(offset, dtype=torch.long)
     if largest > scale.heaviest:
-        a = weights * factors
+        loud = (sizes > scale.heaviest).nonzero()[:, 0]
+        a = weights[:, loud] * factors[loud]
         heavy, count = _packed(a, a.abs() > scale.heaviest)
     first = scale.heaviest * sums[0] + heavy.sum(-1)
     norm = (scale.heaviest**2 * sums[1] + heavy.square().sum(-1)).sqrt()
@@ -143,9 +145,11 @@ def of_dropout(
 
     def sums_over_nodes(rows: Tensor, nodes: Nodes) -> Tensor:
         even, odd = _coins.coefficients(nodes.t, drop, scale)
-        shape, made = (len(rows), len(nodes.t), scale.degree // 2), offset.new_zeros(3, len(rows))
-        own = (sums[:, rows], even, odd, nodes.t, nodes.weights, offset[rows], variance[rows], made)
-        if not heavy.shape[-1] and in_c("node_sums", shape, *own):
+        most = int(count[rows].max()) if heavy.shape[1] else 0
+        coins, made = heavy[rows, :most].T.contiguous(), offset.new_empty(3, len(rows))
+        sizes = len(rows), len(nodes.t), scale.degree // 2, len(coins), drop
+        own = sums[:, rows], even, odd, nodes.t, nodes.weights, coins, offset[rows], variance[rows], made
+        if in_c("node_sums", sizes, *own):
             return made
         return _sums(characteristic, rows, nodes)
 
