@@ -186,8 +186,8 @@ BY_CHUNKS(matern, float)
 BY_CHUNKS(matern_wide, double)
 BY_CHUNKS(periodic, float)
 
-/* ---- Dropout: the twins of theory/_coins.py, theory/logistic.py and predictive/categorical.py. Rows come in tiles, which
-   stay in the cache from one step to the next. */
+/* ---- Dropout: the twins of theory/_coins.py, theory/logistic.py and predictive/categorical.py. Rows come in tiles,
+   which stay in the cache from one step to the next. */
 
 #define TILE 64
 #define TILES _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)") \
@@ -232,13 +232,14 @@ static inline void sine_and_cosine(double turns, double *sine, double *cosine) {
 }
 
 /* out (3, n): sums over nodes t of Im phi w_1, Re phi w_2 and Re phi w_3, with log phi(t) = i t offset - t^2 variance / 2
-   and the polynomials of the coins: even (nodes, half) and odd times the even and the odd sums of powers (2 half, n); then
-   phi is multiplied by drop + (1 - drop) e^(i t a) for each heavy coin a (coins, n). Nodes are equally far apart, and a
-   block of them has its sines by addition theorems. */
+   and the polynomials of the light coins: even (nodes, half) and odd times the even and the odd sums of powers
+   (2 half, n). Then phi is multiplied by drop + (1 - drop) e^(i t a) for each heavy coin a (coins, n). Nodes are equally
+   far apart, so that the addition theorems lead from one to the next in a block of them. */
 #define BLOCK 16
-void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double drop, const double *sums, const double *even,
-               const double *odd, const double *t, const double *w, const double *heavy, const double *offset,
-               const double *variance, double *out, int threads) {
+
+void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double drop, const double *sums,
+               const double *even, const double *odd, const double *t, const double *w, const double *heavy,
+               const double *offset, const double *variance, double *out, int threads) {
     TILES {
         const int64_t m = n - start < TILE ? n - start : TILE;
         double total[3][TILE] = {{0}}, size[TILE], angle[TILE], re[BLOCK][TILE], im[BLOCK][TILE];
@@ -285,16 +286,17 @@ void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double dro
     }
 }
 
-/* Softmax of Gaussian outputs with mean (classes, n) and covariance (classes, classes, n), over members that lie at points
-   (half, classes) of the standard normal distribution and at their mirror images: p (classes, n), the sum of the softmax,
-   and out (3, n): the sum of the largest logits, the product of the sums of exponentials less these, and the sum of p-weighted
-   logits less these. The product is -1 where the covariance, with this share of its largest variance added to all, has no
-   Cholesky factor. */
+/* Softmax of Gaussian outputs with mean (classes, n) and covariance (classes, classes, n), over members that lie at
+   points (half, classes) of the standard normal distribution and at their mirror images: p (classes, n), the sum of the
+   softmax, and out (3, n): the sum of the largest logits, the product of the sums of exponentials less these, and the
+   sum of p-weighted logits less these. The product is -1 where the covariance, with this share of its largest variance
+   added to all, has no Cholesky factor. */
 #define LANES 16
 #define LANE _Pragma("omp simd") for (int64_t k = 0; k < LANES; k++)
 
 static void softmax_members(int64_t classes, double sign, double (*z)[LANES], const double (*mean)[LANES],
-                            const double (*u)[LANES], double (*p)[LANES], double *tops, double *product, double *weighted) {
+                            const double (*u)[LANES], double (*p)[LANES], double *tops, double *product,
+                            double *weighted) {
     double top[LANES], total[LANES] = {0}, part[LANES] = {0};
     LANE top[k] = -INFINITY;
     for (int64_t c = 0; c < classes; c++)
@@ -315,27 +317,30 @@ void softmax_of_gaussian(int64_t n, int64_t half, int64_t classes, double share,
     _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)")
     for (int64_t start = 0; start < n; start += LANES) {
         const int64_t m = n - start < LANES ? n - start : LANES;
-        double root[classes * (classes + 1) / 2][LANES], centre[classes][LANES], u[classes][LANES], z[classes][LANES];
-        double sums[classes][LANES], tops[LANES] = {0}, product[LANES], weighted[LANES] = {0}, raise[LANES], failed[LANES] = {0};
-        LANE raise[k] = 1e-300;
+        double root[classes * (classes + 1) / 2][LANES], centre[classes][LANES];
+        double u[classes][LANES], z[classes][LANES];
+        double sums[classes][LANES], tops[LANES] = {0}, product[LANES], weighted[LANES] = {0};
+        double raise[LANES], failed[LANES] = {0};
+        LANE { raise[k] = 1e-300; product[k] = 1; }
         memset(root, 0, sizeof root), memset(centre, 0, sizeof centre), memset(sums, 0, sizeof sums);
         for (int64_t i = 0; i < classes; i++) {
             ROW centre[i][k] = mean[i * n + start + k];
-            for (int64_t j = 0; j <= i; j++) ROW root[i * (i + 1) / 2 + j][k] = covariance[(i * classes + j) * n + start + k];
-            LANE { double v = share * root[i * (i + 1) / 2 + i][k]; raise[k] = v < raise[k] ? raise[k] : v; }
+            double (*of_i)[LANES] = root + i * (i + 1) / 2;
+            for (int64_t j = 0; j <= i; j++) ROW of_i[j][k] = covariance[(i * classes + j) * n + start + k];
+            LANE { double v = share * of_i[i][k]; raise[k] = v < raise[k] ? raise[k] : v; }
         }
-        for (int64_t j = 0; j < classes; j++) {
+        for (int64_t j = 0; j < classes; j++) { /* the Cholesky factor takes the place of the covariance */
             double (*of_j)[LANES] = root + j * (j + 1) / 2, pivot[LANES], inverse[LANES];
             LANE pivot[k] = of_j[j][k] + raise[k];
             for (int64_t l = 0; l < j; l++) LANE pivot[k] -= of_j[l][k] * of_j[l][k];
-            LANE { failed[k] = pivot[k] <= 0 ? 1 : failed[k]; of_j[j][k] = sqrt(pivot[k]); inverse[k] = 1 / of_j[j][k]; }
+            LANE { failed[k] = pivot[k] <= 0 ? 1 : failed[k]; of_j[j][k] = sqrt(pivot[k]); }
+            LANE inverse[k] = 1 / of_j[j][k];
             for (int64_t i = j + 1; i < classes; i++) {
                 double (*of_i)[LANES] = root + i * (i + 1) / 2;
                 for (int64_t l = 0; l < j; l++) LANE of_i[j][k] -= of_i[l][k] * of_j[l][k];
                 LANE of_i[j][k] *= inverse[k];
             }
         }
-        LANE product[k] = 1;
         for (int64_t s = 0; s < half; s++) {
             const double *point = points + s * classes;
             for (int64_t i = 0; i < classes; i++) {
@@ -347,6 +352,7 @@ void softmax_of_gaussian(int64_t n, int64_t half, int64_t classes, double share,
                 softmax_members(classes, sign, z, centre, u, sums, tops, product, weighted);
         }
         for (int64_t i = 0; i < classes; i++) ROW p[i * n + start + k] = sums[i][k];
-        ROW { out[start + k] = tops[k]; out[n + start + k] = failed[k] ? -1 : product[k]; out[2 * n + start + k] = weighted[k]; }
+        ROW { out[start + k] = tops[k]; out[n + start + k] = failed[k] ? -1 : product[k]; }
+        ROW out[2 * n + start + k] = weighted[k];
     }
 }

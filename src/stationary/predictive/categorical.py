@@ -226,19 +226,13 @@ class Categorical(Predictive):
 
 
 def _softmax_sums(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Over the nodes of Gaussian outputs: the sums of the softmax (c, n), of the log normalizer and of the entropy (n,)."""
+    """Sums over the nodes of Gaussian outputs: of the softmax (c, n), of log normalizers and of entropies (n,)."""
     n, c = mean.shape
     nodes, centre = normal_nodes(NODES, c), mean.mT.contiguous()
-    if c <= WIDE and mean.is_cpu:
-        given, spread = centre.double(), covariance.permute(1, 2, 0).contiguous().double()
-        probs, parts, raised = torch.empty_like(given), given.new_empty(3, n), rounding(covariance)
-        if in_c("softmax_of_gaussian", (n, NODES // 2, c, raised), given, spread, _halves(c), probs, parts):
-            top, total, below = parts
-            if (total > 0).all():
-                log_total = total.log()  # of a product of at most c^NODES, far from overflow
-                return probs.to(mean), (top + log_total).to(mean), (log_total - below).to(mean)
+    if c <= WIDE and mean.is_cpu and (sums := _sums_in_c(centre, covariance)):
+        return sums
     rows = square_root(covariance).permute(2, 1, 0).reshape(c, c * n)
-    probs, sums = torch.zeros_like(centre), mean.new_zeros(2, n)
+    probs, log_normalizer, entropy = torch.zeros_like(centre), mean.new_zeros(n), mean.new_zeros(n)
     for some in nodes.to(mean).split(max(1, (CHUNK if mean.is_cuda else PIECE) // mean.numel())):
         z = (some @ rows).view(-1, c, n).add_(centre)  # (s, c, n): operations over classes run along whole vectors
         top = z.amax(1, keepdim=True)
@@ -248,9 +242,26 @@ def _softmax_sums(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Ten
         p /= total
         probs += p.sum(0)
         log_total = total.log_()
-        sums[0] += (top + log_total).sum((0, 1))
-        sums[1] += (log_total[:, 0] - below.mul_(p).sum(1)).sum(0)
-    return probs, sums[0], sums[1]
+        log_normalizer += (top + log_total).sum((0, 1))
+        entropy += (log_total[:, 0] - below.mul_(p).sum(1)).sum(0)
+    return probs, log_normalizer, entropy
+
+
+def _sums_in_c(centre: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The sums in one pass, in float64; None without C, or where a covariance is not quite one.
+
+    Args:
+        centre: (c, n) means.
+        covariance: (n, c, c) covariances.
+    """
+    (c, n), given, spread = centre.shape, centre.double(), covariance.permute(1, 2, 0).contiguous().double()
+    probs, parts, nodes = torch.empty_like(given), given.new_empty(3, n), _halves(c)
+    numbers = n, len(nodes), c, rounding(covariance)
+    if not in_c("softmax_of_gaussian", numbers, given, spread, nodes, probs, parts) or not (parts[1] > 0).all():
+        return None
+    top, total, below = parts
+    log_total = total.log()  # of a product over the nodes of at most c each, far from overflow
+    return probs.to(centre), (top + log_total).to(centre), (log_total - below).to(centre)
 
 
 @lru_cache(maxsize=16)
