@@ -88,6 +88,22 @@ def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
     assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 8
 
 
+@pytest.mark.parametrize(("few", "threads"), [(100, 1), (99, 3)], ids=["few rows", "many"])
+def test_infinite_width_takes_one_thread_for_few_rows(monkeypatch, few, threads):
+    seen, own = [], _network.fit
+    X, y = make_blobs(100, 3, centers=2, random_state=1)
+    monkeypatch.setattr(_network, "fit", lambda *a, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1])
+    monkeypatch.setattr(_network, "FEW", dict.fromkeys(_network.FEW, few))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for estimator in BOTH:
+            estimator(method=st.InfiniteWidth(lengthscale=1.0, variance=1.0)).fit(X, y)
+            assert seen.pop() == threads and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(("units", "threads"), [(20, 1), (40_000, 3)], ids=["small", "large"])
 def test_small_networks_train_and_predict_with_one_thread(monkeypatch, units, threads):
     """Also where several fits at once begin and end in any order; afterwards the number is what it was."""

@@ -38,7 +38,10 @@ with extra("sklearn"):
 Array: TypeAlias = NDArray[Any]
 
 ROWS = 2**11  # rows that are predicted at a time: what they need of memory is used again, and much more would be new
-ENOUGH = 2**24  # multiplications in a pass of a batch from which on several threads are faster than one
+# Several threads wait for each other after every operation: on two idle cores they take two thirds of the time of one,
+# beside a busy process many times as long. So there is one below
+ENOUGH = 2**26  # multiplications in a pass of a batch,
+FEW = {"cross_entropy": 2_000, "mse": 20_000}  # and in a fit of infinite width up to so many rows, by the kind of target
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -117,7 +120,8 @@ class Network(BaseEstimator):
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
-        with self._threads(min(len(rows), training.batch_size or len(rows))) if trains else nullcontext():
+        few = _OneThread() if len(rows) <= FEW.get(loss, 0) else nullcontext()
+        with self._threads(min(len(rows), training.batch_size or len(rows))) if trains else few:
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
