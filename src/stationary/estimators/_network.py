@@ -41,7 +41,10 @@ ROWS = 2**11  # rows that are predicted at a time: what they need of memory is u
 # Several threads wait for each other after every operation: on two idle cores they take two thirds of the time of one,
 # beside a busy process many times as long. So there is one below
 ENOUGH = 2**26  # multiplications in a pass of a batch,
-FEW = {"cross_entropy": 2_000, "mse": 20_000}  # and in a fit of infinite width up to so many rows, by the kind of target
+FEW = {
+    "cross_entropy": 2_000,
+    "mse": 20_000,
+}  # and in a fit of infinite width up to so many rows, by the kind of target
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
