@@ -11,8 +11,9 @@ and gets that of its residuals on the training rows. ``bare_s`` is for scale, an
 of the rows, two matrix products and an exponential of each hidden unit, in NumPy.
 
 Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
-another process that multiplies matrices all the while, relative to one alone, with all threads; of a finite network and
-of the default. ``load`` is that of the machine before: more than 0 says that other work ran beside all of this.
+another process that multiplies matrices all the while, relative to one alone; of a finite network and of the default.
+Threads: the time of a prediction of a finite network with all threads relative to that with one, which it takes of
+itself, alone and beside such a process. ``load`` is that of the machine before: more than 0 says that other work ran beside all of this.
 """
 
 import argparse
@@ -151,6 +152,23 @@ for _ in range(2):
     StationaryClassifier(ARGUMENTS).fit(x, y)
     print(time.perf_counter() - start)
 """
+PREDICTIONS = """
+import time, warnings
+from statistics import median
+warnings.simplefilter("ignore")
+from sklearn.datasets import make_classification
+from stationary import StationaryClassifier
+from stationary.estimators import _network
+x, y = make_classification(4000, 50, n_informative=10, random_state=0)
+model = StationaryClassifier((300,), max_iter=3, random_state=0).fit(x, y)
+for _network.ENOUGH in (float("inf"), 0):  # one thread, all threads
+    times = []
+    for _ in range(25):
+        start = time.perf_counter()
+        model.predict_proba(x)
+        times.append(time.perf_counter() - start)
+    print(median(times[5:]))
+"""
 NEIGHBOUR = "import torch; x = torch.randn(500, 500)\nwhile True: x @ x"
 
 
@@ -160,22 +178,31 @@ SETTINGS = {
 }
 
 
-def fits(arguments: str) -> list[float]:
-    """Seconds of the import, the first and the second fit in a process of its own."""
-    script = FITS.replace("ARGUMENTS", arguments)
+def printed(script: str) -> list[float]:
+    """What a script prints in a process of its own."""
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return [float(line) for line in ran.stdout.split()]
 
 
-def processes(arguments: str) -> dict[str, float]:
-    imported, first, second = fits(arguments)
+def alone_and_busy(script: str) -> tuple[list[float], list[float]]:
+    """What a script prints alone, and beside a busy process."""
+    alone = printed(script)
     neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
     try:
         time.sleep(5)
-        _, _, busy = fits(arguments)
+        return alone, printed(script)
     finally:
         neighbour.kill()
-    return {"import_s": imported, "first_s": first, "second_s": second, "beside_a_busy_process": busy / second}
+
+
+def processes(arguments: str) -> dict[str, float]:
+    (imported, first, second), busy = alone_and_busy(FITS.replace("ARGUMENTS", arguments))
+    return {"import_s": imported, "first_s": first, "second_s": second, "beside_a_busy_process": busy[2] / second}
+
+
+def threads() -> dict[str, float]:
+    alone, busy = alone_and_busy(PREDICTIONS)
+    return {"all_to_one": alone[1] / alone[0], "all_to_one_beside_a_busy_process": busy[1] / busy[0]}
 
 
 def show(content: dict[str, Any]) -> None:
@@ -194,6 +221,9 @@ def show(content: dict[str, Any]) -> None:
             row["bare_s"] / rows["MLP"]["predict_s"] for row, rows in zip(own, content["tables"].values(), strict=True)
         ]
         print(f"median ratio, bare layer of {units} units, predict: {median(each):.2f}")
+    print(
+        "predictions with all threads and with one", {key: round(value, 2) for key, value in content["threads"].items()}
+    )
     for name, seconds in content["processes"].items():
         print(name, {key: round(value, 2) for key, value in seconds.items()})
 
@@ -207,6 +237,7 @@ def main() -> None:
     content: dict[str, Any] = {"command": "benchmarks/estimators.py", "environment": environment("cpu")}
     content |= {"rounds": arguments.rounds, "load": os.getloadavg()[0]}
     content["processes"] = {name: processes(setting) for name, setting in SETTINGS.items()}
+    content["threads"] = threads()
     content["tables"] = {name: measure(load, True, arguments.rounds) for name, load in CLASSES.items()}
     content["tables"] |= {name: measure(load, False, arguments.rounds) for name, load in VALUES.items()}
     show(content)
