@@ -12,8 +12,11 @@ of the rows, two matrix products and an exponential of each hidden unit, in NumP
 
 Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
 another process that multiplies matrices all the while, relative to one alone; of a finite network and of the default.
-Threads: the time of a prediction of a finite network with all threads relative to that with one, which it takes of
-itself, alone and beside such a process. ``load`` is that of the machine before: more than 0 says that other work ran beside all of this.
+
+Threads: the time of 100 predictions of a finite network with all threads relative to that with one, which it takes of
+itself, alone and beside such a process.
+
+``load`` is that of the machine before: more than 0 says that other work ran beside all of this.
 """
 
 import argparse
@@ -154,7 +157,6 @@ for _ in range(2):
 """
 PREDICTIONS = """
 import time, warnings
-from statistics import median
 warnings.simplefilter("ignore")
 from sklearn.datasets import make_classification
 from stationary import StationaryClassifier
@@ -162,12 +164,11 @@ from stationary.estimators import _network
 x, y = make_classification(4000, 50, n_informative=10, random_state=0)
 model = StationaryClassifier((300,), max_iter=3, random_state=0).fit(x, y)
 for _network.ENOUGH in (float("inf"), 0):  # one thread, all threads
-    times = []
-    for _ in range(25):
-        start = time.perf_counter()
+    model.predict_proba(x)
+    start = time.perf_counter()
+    for _ in range(100):
         model.predict_proba(x)
-        times.append(time.perf_counter() - start)
-    print(median(times[5:]))
+    print(time.perf_counter() - start)
 """
 NEIGHBOUR = "import torch; x = torch.randn(500, 500)\nwhile True: x @ x"
 
