@@ -163,7 +163,7 @@ from stationary import StationaryClassifier
 from stationary.estimators import _network
 x, y = make_classification(4000, 50, n_informative=10, random_state=0)
 model = StationaryClassifier((300,), max_iter=3, random_state=0).fit(x, y)
-for _network.ENOUGH in (float("inf"), 0):  # one thread, all threads
+for _network.BULK in (float("inf"), 0):  # one thread, all threads
     model.predict_proba(x)
     start = time.perf_counter()
     for _ in range(100):

@@ -139,6 +139,9 @@ def large_rows():
     return stored("activations-h200.json")["tables"][0]["rows"]
 
 
+THREADS = {"all_to_one": ".2", "all_to_one_beside_a_busy_process": ".1"}
+
+
 def test_sentences_about_estimators_are_those_of_the_stored_run():
     run, text = stored("estimators.json"), " ".join((ROOT / "docs" / "speed.md").read_text().split())
     finite, limit = (run["processes"][name] for name in ("finite, 300 units", "infinite width"))
@@ -147,6 +150,8 @@ def test_sentences_about_estimators_are_those_of_the_stored_run():
     busy = [f"{part['beside_a_busy_process']:.1f}" for part in (finite, limit)]
     assert f"takes {busy[0]} times as long to fit, infinite width {busy[1]} times" in text
     assert f"each fitted {'once' if run['rounds'] == 1 else run['rounds']}" in text
+    threads = [f"{run['threads'][key]:{digits}f}" for key, digits in THREADS.items()]
+    assert f"With all threads a prediction takes {threads[0]} times as long, and {threads[1]} times beside" in text
     of_values = [rows for name, rows in run["tables"].items() if name.startswith("friedman")]
     finite = [
         rows[f"finite, {n} units"]["predict_s"] / rows["MLP"]["predict_s"] for rows in of_values for n in (100, 300)

@@ -113,7 +113,8 @@ def test_small_networks_train_and_predict_with_one_thread(monkeypatch, units, th
         own = getattr(owner, name)
         noted = lambda *a, own=own, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1]
         monkeypatch.setattr(owner, name, noted)
-    monkeypatch.setattr(_network, "ENOUGH", 10**6)
+    for limit in ("ENOUGH", "BULK"):
+        monkeypatch.setattr(_network, limit, 10**6)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

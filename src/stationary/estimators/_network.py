@@ -40,7 +40,8 @@ Array: TypeAlias = NDArray[Any]
 ROWS = 2**11  # rows that are predicted at a time: what they need of memory is used again, and much more would be new
 # Several threads wait for each other after every operation: on two idle cores they take two thirds of the time of one,
 # beside a busy process many times as long. So there is one below
-ENOUGH = 2**26  # multiplications in a pass of a batch,
+ENOUGH = 2**24  # multiplications in a pass of a batch for training,
+BULK = 2**28  # in all passes of a prediction, some ten milliseconds,
 FEW = {
     "cross_entropy": 2_000,
     "mse": 20_000,
@@ -124,7 +125,7 @@ class Network(BaseEstimator):
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
         few = _OneThread() if len(rows) <= FEW.get(loss, 0) else nullcontext()
-        with self._threads(min(len(rows), training.batch_size or len(rows))) if trains else few:
+        with self._threads(min(len(rows), training.batch_size or len(rows)), ENOUGH) if trains else few:
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -143,16 +144,16 @@ class Network(BaseEstimator):
                     calibrate_prior(model, *data, batch_size=ROWS)
         return watched
 
-    def _threads(self, n: int) -> AbstractContextManager[None]:
-        """Inside, PyTorch computes with one thread where a pass of n rows through the hidden layers is small."""
+    def _threads(self, n: int, enough: float) -> AbstractContextManager[None]:
+        """Inside, PyTorch computes with one thread where n rows are not enough for more in the hidden layers."""
         sizes = (self.n_features_in_, *map(int, self._layers()))
         multiplications = n * sum(a * b for a, b in pairwise(sizes))
-        return _OneThread() if multiplications < ENOUGH else nullcontext()
+        return _OneThread() if multiplications < enough else nullcontext()
 
     def _predicting(self, n: int) -> AbstractContextManager[None]:
         """The threads for a prediction; infinite width has much more to do than its network's passes."""
         limit = isinstance(self.method, InfiniteWidth) or not self._layers()
-        return nullcontext() if limit else self._threads(min(n, ROWS))
+        return nullcontext() if limit else self._threads(n, BULK)
 
     def _method(self, random: np.random.RandomState) -> Method:
         if self.method is not None or self._layers():
