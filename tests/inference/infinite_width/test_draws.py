@@ -11,7 +11,7 @@ from torch import nn
 
 import stationary as st
 from stationary.inference.infinite_width import _values
-from stationary.inference.infinite_width.posterior import mixed
+from stationary.inference.infinite_width._outputs import mixed
 from stationary.theory.isotropic import gram
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -14,8 +14,9 @@ from stationary._files import write_atomically
 from stationary.inference.infinite_width._basis import Basis
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._noise import Noise
+from stationary.inference.infinite_width._numbers import Numbers
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Reader, Rows, with_float64
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior
 from stationary.nn.inputs import device_of
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 

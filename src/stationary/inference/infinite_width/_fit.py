@@ -17,10 +17,11 @@ from stationary.inference.infinite_width import _classes, _noise, _search, _valu
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._journal import Journal, number
+from stationary.inference.infinite_width._numbers import Numbers
 from stationary.inference.infinite_width._outputs import classes_nlpd
 from stationary.inference.infinite_width._sums import Total, alone, gathered, of_first, over_processes, together
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, check_labels, has_trunk, outputs_of
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, Numbers
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior
 from stationary.nn.restored_prior import is_head
 from stationary.predictive import Bernoulli, Categorical, Gaussian
 

@@ -1,11 +1,18 @@
-"""From Gaussian outputs to predictions of classes, or of several labels at once."""
+"""From Gaussian outputs to mixtures of them, and to predictions of classes or of several labels at once."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from stationary.predictive import Bernoulli, Categorical
+
+
+def mixed(moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The mean and the variance of a mixture of parts that weigh the same, each given by its mean and variance."""
+    means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
+    return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
 
 def of_classes(mean: Tensor, variance: Tensor, offset: Tensor) -> Any:

@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from stationary.inference.infinite_width._basis import Products
 from stationary.inference.infinite_width._geometry import Geometry
+from stationary.inference.infinite_width._outputs import mixed
 from stationary.inference.infinite_width._trunk import Place, flat, read
-from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior, mixed
+from stationary.inference.infinite_width.posterior import InfiniteWidthPosterior
 from stationary.nn.running import Inputs
 from stationary.theory.isotropic import gram
 

@@ -1,6 +1,5 @@
 """The posterior: how it predicts, learns more and explains itself."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +16,8 @@ from stationary.inference.infinite_width._basis import Basis, Passes, Products, 
 from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._joint import joint_moments
 from stationary.inference.infinite_width._journal import Journal
-from stationary.inference.infinite_width._noise import Noise
-from stationary.inference.infinite_width._outputs import of_classes
+from stationary.inference.infinite_width._numbers import Numbers
+from stationary.inference.infinite_width._outputs import mixed, of_classes
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, check_labels, collect, read
 from stationary.nn.inputs import prepared
@@ -32,38 +31,6 @@ if TYPE_CHECKING:
 MANY, FEWER, ROUGH = 5000, 16, 1e-3  # a fit of 80,000 rows or more starts where a rough one of every 16th row ends
 COMPUTED = ("_products", "_replayed", "_untempered")  # what a copy computes again
 UNSEEN = 0.1  # share of the prior variance that a new row must show for it to become an inducing input
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The few numbers of the prior.
-
-    Args:
-        lengthscale: length-scale of the kernel in the geometry, () or one for each column (d,).
-        variance: prior variance of the outputs: one number for classes, (m,) for real values.
-        temperature: factor on the variance of the outputs of classes, for their probabilities alone.
-        offset: (c,) prior mean of the outputs.
-        noise: (m,) noise variances of real values; None for classes.
-        input_noise: the noise variance at each place, where it depends on it; far from the data it is ``noise``.
-    """
-
-    lengthscale: Tensor
-    variance: Any
-    temperature: float
-    offset: Tensor
-    noise: Tensor | None = None
-    input_noise: Noise | None = None
-
-    def noise_at(self, u: Tensor) -> Tensor:
-        """The noise variances of real values at the places u (n, d): (m,), or (n, m) where they depend on it."""
-        assert self.noise is not None
-        return self.noise if self.input_noise is None else self.input_noise(u)
-
-
-def mixed(moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of a mixture of parts that weigh the same, each given by its mean and variance."""
-    means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
-    return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
 
 class Neighbours(NamedTuple):
