@@ -152,8 +152,11 @@ class Network(BaseEstimator):
 
     def _predicting(self, n: int) -> AbstractContextManager[None]:
         """The threads for a prediction; infinite width has much more to do than its network's passes."""
-        limit = isinstance(self.method, InfiniteWidth) or not self._layers()
-        return nullcontext() if limit else self._threads(n, BULK)
+        return nullcontext() if self._is_limit() else self._threads(n, BULK)
+
+    def _is_limit(self) -> bool:
+        """Whether the method is infinite width, behind some layers or none."""
+        return isinstance(self.method, InfiniteWidth) or not self._layers()
 
     def _method(self, random: np.random.RandomState) -> Method:
         if self.method is not None or self._layers():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stationary._extras import extra
 from stationary.calibration import conformal
 from stationary.estimators._decisions import Deciding
-from stationary.estimators._last_layer import WithLastLayer
+from stationary.estimators._layers import WithLayers
 from stationary.estimators._network import ROWS, Array
 from stationary.inference import InfiniteWidth, Laplace, Method, Posterior, predict
 from stationary.inference.base import joint_of
@@ -111,7 +111,7 @@ class StationaryRegressor(RegressorMixin, Deciding):
     target_scaler_: StandardScaler
     target_ndim_: int
     noise_variance_: Array
-    _too_sure: str
+    _too_sure: bool
 
     def __init__(
         self,
@@ -167,24 +167,16 @@ class StationaryRegressor(RegressorMixin, Deciding):
         with self._predicting(len(X)):
             pred = predict(self.posterior_, self._inputs(X[rows]), family=Gaussian, batch_size=ROWS)
             noise = np.average(pred.aleatoric_variance.cpu().numpy(), 0, weight[rows]) * self.target_scaler_.scale_**2
-            known = noise.any() and not self._learns_noise()  # by the method, which then knows its last layer too
-            if not known:
+            known = bool(noise.any()) and not self._learns_noise()  # by the method, which then knows its last layer too
+            if not self._is_limit() and (len(self._layers()) > 1 or not known):
                 data = self._inputs(X), torch.as_tensor(targets), torch.as_tensor(weight)
-                self.posterior_ = WithLastLayer.of_rows(self.posterior_, *data, batch_size=ROWS)
-        self._too_sure = "" if known else self._why_too_sure(held_out=len(rows) < len(X))
+                self.posterior_ = WithLayers.of_rows(self.posterior_, *data, batch_size=ROWS, last=not known)
+        self._too_sure = not known and len(rows) == len(X)
         if not noise.any():
             residuals = self.target_scaler_.inverse_transform(pred.mean.cpu().numpy()) - y[rows]
             noise = np.average(residuals**2, 0, weight[rows])
         self.noise_variance_ = np.maximum(noise, FLOOR * self.target_scaler_.scale_**2)
         return self
-
-    def _why_too_sure(self, held_out: bool) -> str:
-        """Why the standard deviation of a finite network may be far too small; "" where it need not be."""
-        if not held_out:
-            return "early_stopping=False left no rows to measure the noise by, so it is the error on rows of the fit"
-        if len(self._layers()) > 1:
-            return f"the first of the layers {self._layers()} may map a gap between rows onto rows"
-        return ""
 
     def predictive(self, X: Any) -> Gaussian:
         """The whole prediction for X (n, d), in the units of y: (n, m) mean, epistemic and aleatoric variance."""
@@ -225,8 +217,7 @@ class StationaryRegressor(RegressorMixin, Deciding):
 
     def _learns_noise(self) -> bool:
         """Whether a finite network has outputs for its noise; infinite width has other means."""
-        infinite = isinstance(self.method, InfiniteWidth) or (self.method is None and not self._layers())
-        return self.noise == "input" and not infinite
+        return self.noise == "input" and not self._is_limit()
 
     def _build(self, n_outputs: int, dtype: torch.dtype = torch.float64) -> nn.Module:
         if not self._learns_noise():
@@ -253,14 +244,15 @@ class StationaryRegressor(RegressorMixin, Deciding):
         """The mean, in the shape of y; with return_std also the standard deviation of a new target, noise included.
 
         It warns where that may be far too small: without early_stopping, which leaves no rows to measure the noise of a
-        finite network by, and with several hidden layers, of which the first may hide a gap between rows.
+        finite network by.
         """
         if not return_std:
             return self._like_y(self._mean(X))
         if self._too_sure:
             warnings.warn(
-                f"the standard deviation may be far too small: {self._too_sure}; leave method and hidden_layer_sizes "
-                "out for infinite width, which knows its noise and gaps",
+                "the standard deviation may be far too small: early_stopping=False left no rows to measure the noise "
+                "by, so it is the error on rows of the fit; leave method and hidden_layer_sizes out for infinite "
+                "width, which knows its noise",
                 UserWarning,
                 stacklevel=2,
             )
