@@ -143,12 +143,16 @@ def page(root: Path) -> str:
     }
     of_recipes, _ = tables(report_recipes.tables(recipes, seconds))
     opening = report_opening.table(every, RECOMMENDED)
+    above = report_opening.nobody_above(every, RECOMMENDED)
     mean_ranks = list(ranks.ordered(ranks.ranks(found)).items())[:6]
     first, second = protocol.INFINITE_WIDTH, protocol.FROM_NETWORK
     return template("arena").render(
         better=report.BETTER,
         opening=tables([opening])[0],
         met=f"It is met on {sum(row[-1] == 'yes' for row in opening.rows)} of {len(opening.rows)} lines.",
+        others=words.listed(
+            f"{words.called(protocol.PROTOCOL[name].label)} on {n}" for name, n in above.items() if n > 1
+        ),
         in_recipes=report_opening.in_recipes(recipes),
         second_in_recipes=report_opening.second_in_recipes(recipes),
         under_shift=report_opening.under_shift(found["unknown images", "cifar10"]),

@@ -236,6 +236,15 @@ def test_a_peer_that_has_run_once_is_named_where_it_is_higher():
     assert "better are KNN (0.960) and LOF (0.970, one run)." in said and "isolation forest (" not in said
 
 
+def test_the_target_of_ours_is_counted_for_every_method():
+    """A paired standard error is the limit; one that has run once, ours or theirs, has its mean."""
+    values = {"infinite width": (0.5, 0.6), "knn": (0.5, 0.62), "msp": (0.4, 0.3), "lof": (0.5,)}
+    methods = {name: {seed: {"AUROC: u": one} for seed, one in enumerate(of)} for name, of in values.items()}
+    count = lambda **more: report_opening.nobody_above({("unknown images", "data"): methods | more})
+    assert count() == {"knn": 1, "infinite width": 1, "msp": 0, "lof": 0}
+    assert count(energy={0: {"AUROC: u": 0.9}}) == {"energy": 1, "knn": 0, "infinite width": 0, "msp": 0, "lof": 0}
+
+
 def test_the_opening_has_both_configurations_beside_the_best_peer():
     auroc = {"infinite width": (0.5, 0.6), "infinite width from the network": (0.7, 0.7), "knn": (0.7, 0.9)}
     auroc |= {"msp": (0.9,), "finite head": (0.99, 0.99)}

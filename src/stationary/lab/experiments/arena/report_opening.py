@@ -1,5 +1,7 @@
 """The opening of the arena's page: both configurations of ours beside the best peer, at one look and in sentences."""
 
+from collections import Counter
+
 import numpy as np
 
 from stationary.lab.experiments.arena import report_recipes
@@ -28,29 +30,51 @@ def table(found: Found, recipe: str | None = None) -> Table:
         recipe: data set of one of the trunks of other recipes, to stand there too.
     """
     rows: list[tuple[Cell, ...]] = []
-    for (_, dataset), methods in found.items():
-        if (dataset in RECIPES and dataset not in (report_recipes.PLAIN, recipe)) or INFINITE_WIDTH not in methods:
-            continue
-        for unknown in unknowns(methods):
-            name = f"AUROC: {unknown}"
-            mean = {method: over_seeds(values, name).mean for method, values in methods.items()}
-            peers = [method for method in methods if not PROTOCOL[method].ours]
-            best = max(peers, key=lambda method: mean[method])
-            ahead, once = better(methods, unknown), highest_once(methods, unknown)
-            missed = [f"no: {len(ahead)} of {len(peers)} {'is' if len(ahead) == 1 else 'are'} better"] * bool(ahead)
-            missed += [f"{called(PROTOCOL[method].label)} higher, one run" for method in once]
-            trunk = f", trunk {RECIPES[dataset]!r}" if dataset == recipe else ""
-            rows.append(
-                (
-                    f"{name_of(report_recipes.PLAIN if trunk else dataset)}{trunk}: {name_of(unknown)}",
-                    *(f"{mean[method]:.3f}" if method in mean else None for method in OURS),
-                    f"{PROTOCOL[best].label} {mean[best]:.3f}{' (one run)' * (len(methods[best]) == 1)}",
-                    signed(minus(methods, INFINITE_WIDTH, best, name), 4),
-                    "; ".join(missed) or "yes",
-                )
+    for dataset, unknown, methods in lines(found, recipe):
+        name = f"AUROC: {unknown}"
+        mean = {method: over_seeds(values, name).mean for method, values in methods.items()}
+        peers = [method for method in methods if not PROTOCOL[method].ours]
+        best = max(peers, key=lambda method: mean[method])
+        ahead, once = better(methods, unknown), highest_once(methods, unknown)
+        missed = [f"no: {len(ahead)} of {len(peers)} {'is' if len(ahead) == 1 else 'are'} better"] * bool(ahead)
+        missed += [f"{called(PROTOCOL[method].label)} higher, one run" for method in once]
+        trunk = f", trunk {RECIPES[dataset]!r}" if dataset == recipe else ""
+        rows.append(
+            (
+                f"{name_of(report_recipes.PLAIN if trunk else dataset)}{trunk}: {name_of(unknown)}",
+                *(f"{mean[method]:.3f}" if method in mean else None for method in OURS),
+                f"{PROTOCOL[best].label} {mean[best]:.3f}{' (one run)' * (len(methods[best]) == 1)}",
+                signed(minus(methods, INFINITE_WIDTH, best, name), 4),
+                "; ".join(missed) or "yes",
             )
+        )
     columns = ("known: unknown", "first", "second", "best peer", "first minus it", "target met")
     return Table("AUROC, means over seeds; differences with their paired standard errors.", columns, tuple(rows))
+
+
+def lines(found: Found, recipe: str | None = None) -> list[tuple[str, str, Methods]]:
+    """Return data set, unknown inputs and numbers of each line of the table."""
+    return [
+        (dataset, unknown, methods)
+        for (_, dataset), methods in found.items()
+        if INFINITE_WIDTH in methods and (dataset not in RECIPES or dataset in (report_recipes.PLAIN, recipe))
+        for unknown in unknowns(methods)
+    ]
+
+
+def nobody_above(found: Found, recipe: str | None = None) -> dict[str, int]:
+    """Count for each method the lines on which no other one, ours included, is better by over a standard error.
+
+    One that has run once has none, so there its mean counts.
+    """
+    count: Counter[str] = Counter()
+    for _, unknown, methods in lines(found, recipe):
+        name = f"AUROC: {unknown}"
+        mean = {method: over_seeds(values, name).mean for method, values in methods.items()}
+        for method in methods:
+            behind = [minus(methods, other, method, name) for other in methods if mean[other] > mean[method]]
+            count[method] += all(one is not None and one.std is not None and one.mean <= one.std for one in behind)
+    return dict(count.most_common())
 
 
 def table_of_known(found: Found) -> Table:
