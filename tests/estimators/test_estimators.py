@@ -25,6 +25,7 @@ import stationary as st
 from stationary import StationaryClassifier, StationaryRegressor, metrics
 from stationary.estimators import _network
 from stationary.estimators._network import _repeated
+from stationary.inference.infinite_width import InfiniteWidthPosterior
 
 BOTH = [StationaryClassifier, StationaryRegressor]
 SMALL = {"hidden_layer_sizes": (16,), "max_iter": 30, "random_state": 0}
@@ -90,16 +91,24 @@ def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
 
 @pytest.mark.parametrize(("few", "threads"), [(100, 1), (99, 3)], ids=["few rows", "many"])
 def test_infinite_width_takes_one_thread_for_few_rows(monkeypatch, few, threads):
-    seen, own = [], _network.fit
+    seen, own, predict = [], _network.fit, InfiniteWidthPosterior.predict
     X, y = make_blobs(100, 3, centers=2, random_state=1)
     monkeypatch.setattr(_network, "fit", lambda *a, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1])
+    noted = lambda *a, **k: (seen.append(torch.get_num_threads()), predict(*a, **k))[1]
+    monkeypatch.setattr(InfiniteWidthPosterior, "predict", noted)
     monkeypatch.setattr(_network, "FEW", dict.fromkeys(_network.FEW, few))
+    monkeypatch.setattr(_network, "BULK", 10 * 100**2 + 1)  # for 10 rows and 100 inducing inputs
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         for estimator in BOTH:
-            estimator(method=st.InfiniteWidth(lengthscale=1.0, variance=1.0)).fit(X, y)
-            assert seen.pop() == threads and torch.get_num_threads() == 3
+            model = estimator(method=st.InfiniteWidth(lengthscale=1.0, variance=1.0)).fit(X, y)
+            assert seen[0] == threads and torch.get_num_threads() == 3
+            seen.clear()
+            for rows in (10, 11):
+                model.predictive(X[:rows])
+            assert seen == [1, 3] and torch.get_num_threads() == 3
+            seen.clear()
     finally:
         torch.set_num_threads(before)
 

@@ -20,6 +20,7 @@ from stationary._extras import extra
 from stationary.estimators._convergence import warn_unless_converged
 from stationary.inference import InfiniteWidth, Method, Posterior, fit
 from stationary.inference.base import Networks, check_method
+from stationary.inference.infinite_width import InfiniteWidthPosterior
 from stationary.inference.predict import DEFAULT
 from stationary.nn import MLP
 from stationary.nn.restored_prior import calibrate_prior, decays, is_head, only_head
@@ -125,7 +126,8 @@ class Network(BaseEstimator):
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
         few = _OneThread() if len(rows) <= FEW.get(loss, 0) else nullcontext()
-        with self._threads(min(len(rows), training.batch_size or len(rows)), ENOUGH) if trains else few:
+        batch = min(len(rows), training.batch_size or len(rows))
+        with _threads(batch * self._multiplications(), ENOUGH) if trains else few:
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -144,19 +146,16 @@ class Network(BaseEstimator):
                     calibrate_prior(model, *data, batch_size=ROWS)
         return watched
 
-    def _threads(self, n: int, enough: float) -> AbstractContextManager[None]:
-        """Inside, PyTorch computes with one thread where n rows are not enough for more in the hidden layers."""
-        sizes = (self.n_features_in_, *map(int, self._layers()))
-        multiplications = n * sum(a * b for a, b in pairwise(sizes))
-        return _OneThread() if multiplications < enough else nullcontext()
-
     def _predicting(self, n: int) -> AbstractContextManager[None]:
-        """The threads for a prediction; infinite width has much more to do than its network's passes."""
-        return nullcontext() if self._is_limit() else self._threads(n, BULK)
+        """The threads for a prediction of n rows."""
+        posterior, each = self.posterior_, self._multiplications()
+        if isinstance(posterior, InfiniteWidthPosterior):
+            each = posterior.basis.size**2  # for the variances by inducing inputs, most of the work
+        return _threads(n * each, BULK)
 
-    def _is_limit(self) -> bool:
-        """Whether the method is infinite width, behind some layers or none."""
-        return isinstance(self.method, InfiniteWidth) or not self._layers()
+    def _multiplications(self) -> int:
+        """Those of a row in the hidden layers."""
+        return sum(a * b for a, b in pairwise((self.n_features_in_, *map(int, self._layers()))))
 
     def _method(self, random: np.random.RandomState) -> Method:
         if self.method is not None or self._layers():
@@ -308,6 +307,10 @@ class _OneThread:
             _OneThread.inside -= 1
             if not _OneThread.inside:
                 torch.set_num_threads(_OneThread.before)
+
+
+def _threads(multiplications: int, enough: int) -> AbstractContextManager[None]:
+    return _OneThread() if multiplications < enough else nullcontext()
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:

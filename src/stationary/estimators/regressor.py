@@ -215,6 +215,10 @@ class StationaryRegressor(RegressorMixin, Deciding):
         by_input = varying is not None or isinstance(self.posterior_.networks[0], MeanAndNoise)
         return PosteriorInUnits(self.posterior_, shift, scale, None if by_input else noise)
 
+    def _is_limit(self) -> bool:
+        """Whether the method is infinite width, behind some layers or none."""
+        return isinstance(self.method, InfiniteWidth) or not self._layers()
+
     def _learns_noise(self) -> bool:
         """Whether a finite network has outputs for its noise; infinite width has other means."""
         return self.noise == "input" and not self._is_limit()
