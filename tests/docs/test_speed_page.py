@@ -151,7 +151,8 @@ def test_sentences_about_estimators_are_those_of_the_stored_run():
     assert f"takes {busy[0]} times as long to fit, infinite width {busy[1]} times" in text
     assert f"each fitted {'once' if run['rounds'] == 1 else run['rounds']}" in text
     threads = [f"{run['threads'][key]:{digits}f}" for key, digits in THREADS.items()]
-    assert f"With all threads a prediction of a finite network takes {threads[0]} times as long, and {threads[1]} times beside" in text
+    said = f"of a finite network takes {threads[0]} times as long, and {threads[1]} times beside"
+    assert f"With all threads a prediction {said}" in text
     of_values = [rows for name, rows in run["tables"].items() if name.startswith("friedman")]
     finite = [
         rows[f"finite, {n} units"]["predict_s"] / rows["MLP"]["predict_s"] for rows in of_values for n in (100, 300)
