@@ -130,6 +130,20 @@ def test_the_estimator_predicts_with_it():
     )
 
 
+@pytest.mark.parametrize("noise", ["constant", "input"])
+@pytest.mark.parametrize("method", [st.Point(), st.Ensemble(2)], ids=str)
+def test_without_hidden_layers_the_inputs_are_the_units(method, noise):
+    """Far from the rows a linear model knows least; each keeps the noise that was asked for."""
+    x, y = rows()
+    model = st.StationaryRegressor((), method=method, noise=noise, max_iter=20, random_state=0)
+    model.fit(x.numpy(), y[:, 0].numpy())
+    layers = model.posterior_.layers
+    assert [[len(layer.axes) for layer in each] for each in layers] == [[4]] * method.n_networks
+    assert all(isinstance(net, st.MeanAndNoise) == (noise == "input") for net in model.posterior_.networks)
+    near, far = model.uncertainty([[0.0] * 3, [50.0] * 3])
+    assert far > 20 * near
+
+
 def test_a_method_that_knows_its_last_layer_gets_the_others():
     """As Laplace does, which has a noise of its own."""
     x, y = rows()

@@ -138,6 +138,20 @@ def test_dropout_of_any_size_takes_few_nodes(engine, monkeypatch, scale):
     torch.testing.assert_close(result.log_cosh, logits.abs() @ chance / 2, rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize("above", [-1e-9, -1e-16, 0, 1e-16, 3e-16, 1e-9, 1e-7])
+def test_a_unit_is_light_or_heavy_and_never_neither(engine, above):
+    """Also where its size is that of the heaviest light one to the last digit, which float32 does not see."""
+    heaviest = _coins.heaviest_light(0.2, 50, 1e-6 / logistic.SHARES, _coins.DEGREES[-1])
+    weights = torch.full((4, 50), 0.1)
+    weights[:, 0] = 1.0
+    factors = torch.full((50,), 0.01, dtype=torch.float64)
+    factors[0] = 0.8 * heaviest * (1 + above)
+    zero = torch.zeros(4, dtype=torch.float64)
+    result = logistic.of_dropout(zero, weights, 0.2, zero, 1e-6, factors=factors)
+    expected = logistic.of_dropout(zero, weights.double() * factors, 0.2, zero, 1e-12)
+    torch.testing.assert_close(result.probability, expected.probability, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize("std", [1e4, 1e8, 1e100])
 def test_gaussian_of_any_size(std):
     """To leading order in 1 / std: the normal distribution, and pi^2 / 3 of its density."""

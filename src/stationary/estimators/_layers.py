@@ -74,7 +74,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class WithLayers:
-    """A posterior of a regression by ``MLP`` networks, and what the rows do not say of their layers.
+    """A posterior of a regression by ``MLP`` or linear networks, and what the rows do not say of their layers.
 
     By the law of total variance the mean over the networks of what v(x) adds up to adds to the variance between them.
 
@@ -145,18 +145,22 @@ class WithLayers:
 
 
 @contextmanager
-def _units(network: nn.Module, *, gradients: bool = False) -> Iterator[Callable[[Inputs], list[Tensor]]]:
-    """Inside, a function from inputs to the (n, h + 1) units of each hidden layer, and a 1 for the bias."""
+def _units(network: nn.Module, *, gradients: bool = False) -> Iterator[Callable[[Any], list[Tensor]]]:
+    """Inside, a function from inputs to the (n, h + 1) units of each hidden layer, and a 1 for the bias.
+
+    A network without hidden layers reads its inputs, which take the place of units.
+    """
+    mlps = [module for module in modules_of(network) if isinstance(module, MLP)]
     found: list[Tensor] = []
 
-    def units(x: Inputs) -> list[Tensor]:
-        found.clear()
+    def units(x: Any) -> list[Tensor]:
+        found[:] = [] if mlps else [x]
         call(network, x)
         return [torch.cat([phi, torch.ones_like(phi[:, :1])], -1) for phi in found]
 
-    [mlp] = (module for module in modules_of(network) if isinstance(module, MLP))
     with evaluating(network, gradients=gradients), ExitStack() as stack:
-        for activation in [*mlp.trunk][1::2]:
-            stack.callback(activation.register_forward_hook(lambda *passed: found.append(passed[-1])).remove)
-        stack.callback(mlp.head.dropout.register_forward_pre_hook(lambda _, args: found.append(args[0])).remove)
+        for mlp in mlps:
+            for activation in [*mlp.trunk][1::2]:
+                stack.callback(activation.register_forward_hook(lambda *passed: found.append(passed[-1])).remove)
+            stack.callback(mlp.head.dropout.register_forward_pre_hook(lambda _, args: found.append(args[0])).remove)
         yield units

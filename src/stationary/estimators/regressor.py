@@ -217,7 +217,7 @@ class StationaryRegressor(RegressorMixin, Deciding):
 
     def _is_limit(self) -> bool:
         """Whether the method is infinite width, behind some layers or none."""
-        return isinstance(self.method, InfiniteWidth) or not self._layers()
+        return isinstance(self.method, InfiniteWidth) or (self.method is None and not self._layers())
 
     def _learns_noise(self) -> bool:
         """Whether a finite network has outputs for its noise; infinite width has other means."""

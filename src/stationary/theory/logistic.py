@@ -106,15 +106,16 @@ def of_dropout(
     hidden, digits = weights.shape[-1], math.log(SHARES / accuracy)
     given, factors = factors, (torch.ones(hidden).to(offset) if factors is None else factors.double()) / (1 - drop)
     sizes = torch.maximum(weights.amax(0), -weights.amin(0)) if len(weights) else factors.new_zeros(1)
-    sizes *= factors.abs()
+    sizes = sizes * factors.abs()  # in float64, as what decides below whether a unit is light
     largest = sizes.max().item()
     scale = _coins.scale_for(largest, drop, hidden, accuracy / SHARES)
-    sums = _coins.sums_of_powers(weights, factors / scale.heaviest, scale.degree)
+    shares = factors / scale.heaviest
+    sums = _coins.sums_of_powers(weights, shares, scale.degree)
     heavy, count = offset.new_zeros(len(offset), 0), torch.zeros_like(offset, dtype=torch.long)
-    if largest > scale.heaviest:
-        loud = (sizes > scale.heaviest).nonzero()[:, 0]
-        a = weights[:, loud] * factors[loud]
-        heavy, count = _packed(a, a.abs() > scale.heaviest)
+    if largest >= scale.heaviest:
+        loud = (sizes >= scale.heaviest).nonzero()[:, 0]
+        x = weights[:, loud] * shares[loud]
+        heavy, count = _packed(scale.heaviest * x, x.abs() > 1)  # just those that the sums leave out
     first = scale.heaviest * sums[0] + heavy.sum(-1)
     norm = (scale.heaviest**2 * sums[1] + heavy.square().sum(-1)).sqrt()
     spread = math.sqrt(digits / 2) * norm + (2 * digits * variance).sqrt()  # by Hoeffding's bound
