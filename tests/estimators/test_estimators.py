@@ -89,7 +89,7 @@ def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
     assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 8
 
 
-@pytest.mark.parametrize(("few", "threads"), [(100, 1), (99, 3)], ids=["few rows", "many"])
+@pytest.mark.parametrize(("few", "threads"), [(101, 1), (100, 3)], ids=["few rows", "many"])
 def test_infinite_width_takes_one_thread_for_few_rows(monkeypatch, few, threads):
     seen, own, predict = [], _network.fit, InfiniteWidthPosterior.predict
     X, y = make_blobs(100, 3, centers=2, random_state=1)

@@ -39,14 +39,11 @@ with extra("sklearn"):
 Array: TypeAlias = NDArray[Any]
 
 ROWS = 2**11  # rows that are predicted at a time: what they need of memory is used again, and much more would be new
-# Several threads wait for each other after every operation: on two idle cores they take two thirds of the time of one,
-# beside a busy process many times as long. So there is one below
-ENOUGH = 2**24  # multiplications in a pass of a batch for training,
-BULK = 2**28  # in all passes of a prediction, some ten milliseconds,
-FEW = {
-    "cross_entropy": 2_000,
-    "mse": 20_000,
-}  # and in a fit of infinite width up to so many rows, by the kind of target
+# Several threads wait for each other after every operation: on two idle cores they save a quarter of the time, beside a
+# busy process they take twice as long and more (docs/speed.md). So one thread is enough below
+ENOUGH = 2**24  # multiplications in a pass of a batch of training,
+BULK = 2**28  # multiplications in a whole prediction, about ten milliseconds,
+FEW = {"cross_entropy": 2_001, "mse": 20_001}  # and rows in a fit of infinite width, by its loss
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -125,9 +122,9 @@ class Network(BaseEstimator):
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
-        few = _OneThread() if len(rows) <= FEW.get(loss, 0) else nullcontext()
+        of_limit = _threads(len(rows), FEW.get(loss, 0))
         batch = min(len(rows), training.batch_size or len(rows))
-        with _threads(batch * self._multiplications(), ENOUGH) if trains else few:
+        with _threads(batch * self._multiplications(), ENOUGH) if trains else of_limit:
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -309,8 +306,9 @@ class _OneThread:
                 torch.set_num_threads(_OneThread.before)
 
 
-def _threads(multiplications: int, enough: int) -> AbstractContextManager[None]:
-    return _OneThread() if multiplications < enough else nullcontext()
+def _threads(work: int, enough: int) -> AbstractContextManager[None]:
+    """Inside, PyTorch computes with one thread where there is less work than enough for several."""
+    return _OneThread() if work < enough else nullcontext()
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:
