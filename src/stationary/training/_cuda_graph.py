@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,15 @@ from torch.utils._pytree import tree_map
 
 from stationary.nn.masks import Noise, Random, apply_mask, drawn
 from stationary.training._members import Losses, Named, Trainees, within
+from stationary.training._piece import ALIGNED
 from stationary.training.data import Rows
+
+if TYPE_CHECKING:
+    from stationary.training._stacked_adam import Fused
 
 STEPS = 8  # in a graph: what is done between graphs then hardly counts, and a capture is still quick
 STAGED_BYTES = 2**28  # of inputs that a graph reads, which may make it shorter
 DRAWN_BYTES = 2**26  # of random numbers drawn ahead for each member: many steps of small masks, or one of large ones
-ALIGNED = 8  # numbers of 16 bits in 16 bytes; for rows of other lengths, matrix products use slow kernels
 
 
 class Replayed:
@@ -32,7 +35,7 @@ class Replayed:
         members: the networks to train, stacked.
         data: the rows to train on, on the GPU.
         size: number of rows in a batch.
-        fused: whether linear layers use the kernels of ``_stacked_triton``, and its Adam trains them.
+        fused: whether linear layers use the kernels of ``_stacked_triton``, and ``_stacked_adam`` trains them.
         capture: whether to capture the steps as a graph; otherwise their operations are launched one by one.
     """
 
@@ -59,15 +62,17 @@ class Replayed:
         self.draws = [_buffer(m, (n, k, *shape), device) for _, m, shape in self.calls]
         self.losses = torch.zeros(n, k, size, dtype=dtype, device=device)
         self.base = _prepared(members.losses, self.calls, fused)
-        self.copies: Named = {}
+        self.fused: Fused | None = None
         if fused:
-            from stationary.training._stacked_triton import fuse, half_copy
+            from stationary.training._stacked_adam import laid_out
+            from stationary.training._stacked_triton import fuse
 
-            names = [f"{name.removeprefix('model.')}.weight" for name in fuse(self.base)]
-            self.copies = {name: half_copy(members.parameters[name]) for name in names}
+            if linears := {name.removeprefix("model."): linear for name, linear in fuse(self.base).items()}:
+                self.fused = laid_out(members.parameters, linears)
         elif self.base.precision == "bfloat16":
             _align(self.base)
-        _lay_out_like_gradients(members.parameters, self.copies, lambda: self._loss_and_slope(0)[1:])
+        self.copies: Named = {} if self.fused is None else self.fused.copies
+        _lay_out_like_gradients(members.parameters, self.copies, lambda: self._loss_and_slope(0))
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by the number of steps
         self.rates: list[float] = []
         self.stream = torch.cuda.Stream() if capture else None
@@ -85,7 +90,7 @@ class Replayed:
         totals = weight.sum(2)
         weight = weight / totals[..., None]
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        if self.copies:
+        if self.fused:
             optimizer.load_rates()  # type: ignore[attr-defined]
         elif rates != self.rates:  # the graphs hold them as constants
             self.graphs, self.rates = {}, rates
@@ -100,6 +105,8 @@ class Replayed:
                 buffer[:n] = drawn_ahead[start % self.ahead :][:n]
             self._run(n, optimizer)
             means[now] = self.losses[:n].sum(2)
+        if self.fused:
+            optimizer.settle()  # type: ignore[attr-defined]
         return ((means * totals).sum(0) / totals.sum(0)).tolist()
 
     def _draw(self) -> None:
@@ -127,32 +134,32 @@ class Replayed:
     def _several(self, n: int, optimizer: Optimizer) -> None:
         for i in range(n):
             optimizer.zero_grad()
-            losses, outputs, slope = self._loss_and_slope(i)
+            outputs, slope = self._loss_and_slope(i)
             outputs.backward(slope)
             optimizer.step()
-            self.losses[i] = losses.detach()
 
-    def _loss_and_slope(self, i: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """(K, b) losses of step i, weighted so that their sums are the mean losses of the members, and their slope.
+    def _loss_and_slope(self, i: int) -> tuple[Tensor, Tensor | None]:
+        """Note the (K, b) losses of step i, weighted so that their sums are the mean losses of the members.
 
-        The slope is that of the sum of all losses, in a tensor that depends on the parameters: the second and the third
-        result. It is None for the sum itself.
+        Returns:
+            A tensor that depends on the parameters, and the slope of the sum of all losses in it, which is None where
+            the tensor is that sum.
         """
         y, weight = self.y[i], self.weight[i]
         named = {f"{name}.drawn": draw[i] for (name, _, _), draw in zip(self.calls, self.draws, strict=True)}
         parameters, buffers = self.members.parameters | self.copies, self.members.buffers | named
         if self.base.loss == "own":
             losses = vmap(self._own_losses)(parameters, buffers, self.x[i], y) * weight
-            return losses, losses.sum(), None
-        outputs = vmap(self._outputs)(parameters, buffers, self.x[i])
-        if self.copies and self.base.loss == "cross_entropy" and not self.base.smoothing:
-            from stationary.training._stacked_triton import cross_entropy
+        else:
+            outputs = vmap(self._outputs)(parameters, buffers, self.x[i])
+            if self.copies and self.base.loss == "cross_entropy" and not self.base.smoothing:
+                from stationary.training._stacked_triton import cross_entropy
 
-            losses, slope = cross_entropy(outputs.detach(), y, weight)
-            return losses, outputs, slope
-        flat, y = tree_map(lambda part: part.flatten(0, 1), (outputs, y))
-        losses = self.base.of_outputs(flat, y).view_as(weight) * weight
-        return losses, losses.sum(), None
+                return outputs, cross_entropy(outputs.detach(), y, weight, self.losses[i])
+            flat, y = tree_map(lambda part: part.flatten(0, 1), (outputs, y))
+            losses = self.base.of_outputs(flat, y).view_as(weight) * weight
+        self.losses[i] = losses.detach()
+        return losses.sum(), None
 
     def _own_losses(self, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> Tensor:
         return functional_call(self.base, (within(parameters), within(buffers)), (x, y))
@@ -226,8 +233,10 @@ def _align(base: Losses) -> None:
 def _lay_out_like_gradients(
     parameters: Named, copies: Named, sloped: Callable[[], tuple[Tensor, Tensor | None]]
 ) -> None:
-    """Store stacked parameters in the memory order of their gradients, which saves a copy of the gradients."""
+    """Store stacked parameters, but those with copies, in the order of their gradients, which saves a copy of these."""
     trained = {n: parameter for n, parameter in parameters.items() if parameter.requires_grad and n not in copies}
+    if not trained:
+        return
     outputs, slope = sloped()
     gradients = torch.autograd.grad(outputs, list(trained.values()), slope, allow_unused=True)
     for (name, parameter), gradient in zip(trained.items(), gradients, strict=True):

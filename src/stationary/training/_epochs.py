@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,8 +12,11 @@ from stationary.nn.init import seeded
 from stationary.nn.inputs import suited
 from stationary.nn.running import batches, call, evaluating, outputs_of
 from stationary.training._by_hand import ByHand
-from stationary.training._members import Named, Trainees
+from stationary.training._members import Trainees
 from stationary.training.data import Data, Rows, checked_targets
+
+if TYPE_CHECKING:
+    from stationary.training._stacked_adam import Fused
 
 AfterStep = Callable[[], object]
 AHEAD = 2**18  # numbers of inputs that are gathered at a time: a gather takes longer than many a step
@@ -25,8 +28,8 @@ class Epochs(Protocol):
     members: Trainees
 
     @property
-    def copies(self) -> Named | None:
-        """Copies of parameters in half precision, which the optimizer keeps up to date; None without any."""
+    def fused(self) -> "Fused | None":
+        """What the optimizer has to know of fused layers; None without any."""
 
     def train(self, epoch: int, optimizer: Optimizer, after_step: AfterStep) -> list[float]:
         """Train for one epoch, and return the mean loss of each member.
@@ -50,7 +53,7 @@ class InMemory:
         size: number of rows in a batch; None for all.
     """
 
-    copies = None
+    fused = None
 
     def __init__(self, members: Trainees, data: Rows, size: int | None) -> None:
         self.members, self.data, self.size = members, data, size or data.rows.shape[1]
@@ -75,7 +78,7 @@ class Streamed:
         data: iterable of batches (x, y), which are moved to the device of the network.
     """
 
-    copies = None
+    fused = None
 
     def __init__(self, members: Trainees, data: Data) -> None:
         self.members, self.data, self.seen = members, data, False

@@ -1,6 +1,7 @@
 """The optimizer of a training, and the schedule of its learning rate."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, OneCycleLR
@@ -10,14 +11,17 @@ from stationary.training._epochs import Epochs
 from stationary.training._members import Named
 from stationary.training.config import Group, Training
 
+if TYPE_CHECKING:
+    from stationary.training._stacked_adam import Fused
 
-def optimizer_of(training: Training, parameters: Named, copies: Named | None = None) -> Optimizer:
+
+def optimizer_of(training: Training, parameters: Named, fused: "Fused | None" = None) -> Optimizer:
     """The optimizer of the parameters.
 
     Args:
         training: the configuration.
         parameters: what to train, by name.
-        copies: copies in half precision of some parameters, which the fused layers use in their place.
+        fused: what there is to know of fused layers, whose parameters are among these; None without any.
     """
     if not parameters:
         raise ValueError("build must make a network with parameters to train, got one without any")
@@ -35,10 +39,10 @@ def optimizer_of(training: Training, parameters: Named, copies: Named | None = N
         settings = {"lr": rate * group.rate, "weight_decay": decay * group.decay, "rate": group.rate}
         groups.append({"params": list(named.values()), **settings})
     groups = [group for group in groups if group["params"]]
-    if copies:
-        from stationary.training import _stacked_triton as stacked
+    if fused:
+        from stationary.training import _stacked_adam
 
-        return stacked.Adam(groups, {parameters[name]: copy for name, copy in copies.items()})
+        return _stacked_adam.Adam(groups, fused)
     device = next(iter(parameters.values())).device.type
     if training.optimizer != "sgd" and device == "cpu":
         return LightAdam(groups, rate, decoupled=training.optimizer == "adamw")

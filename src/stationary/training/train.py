@@ -179,7 +179,7 @@ def _run(
 ) -> list[nn.Module]:
     """Run the epochs: each trains, computes the validation loss, calls the observers, and is stored."""
     members = way.members
-    optimizer = optimizer_of(training, members.parameters, way.copies)
+    optimizer = optimizer_of(training, members.parameters, way.fused)
     schedule, after_step, after_epoch = schedule_of(training, optimizer, way)
     best, report = Best(len(members.models), training.patience), progress or nothing
     keeper = Keeper(checkpoint, training, type(way).__name__, members, optimizer, schedule, best, observers)
