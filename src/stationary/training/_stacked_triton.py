@@ -51,7 +51,7 @@ class Layer:
 
     @contextmanager
     def beside(self, *read: Tensor) -> Iterator[None]:
-        """Launch on the stream, after what has been launched, what reads these tensors."""
+        """Launch on the stream, after all that has been launched elsewhere, what reads these tensors."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             yield
@@ -188,6 +188,8 @@ class _Linear(torch.autograd.Function):
         )  # fmt: skip
         if y:
             sums()
+        torch.cuda.current_stream().record_event()  # without a call, cuBLAS warns that the thread has no context
+        grad_x = torch.bmm(masked, weight)[..., : ctx.n_in] if ctx.needs_input_grad[0] else None
         with layer.beside(masked, x):
             if not y:
                 sums()
@@ -195,7 +197,6 @@ class _Linear(torch.autograd.Function):
                 layer.grad_weight.baddbmm_(masked.mT, x)
             else:
                 torch.bmm(masked.mT, x, out=layer.grad_weight)
-        grad_x = torch.bmm(masked, weight)[..., : ctx.n_in] if ctx.needs_input_grad[0] else None
         return grad_x, None, None, None, None
 
 
