@@ -50,7 +50,7 @@ class Training:
             weights; None trains for all epochs.
         validation_fraction: share of the data that is held out for ``patience`` when no validation data are given.
         precision: "float32", or "bfloat16", where linear layers and convolutions compute in 16 bits (autocast) and the
-            weights stay in 32; Adam's moments have 16 too where several networks train as one on a GPU.
+            weights stay in 32; where a step on a GPU is one CUDA graph, Adam's moments have 16 bits too.
         seed: seed of the initialisation, of the order of the data and of the dropout masks; network k uses seed + k.
     """
 
