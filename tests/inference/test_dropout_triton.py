@@ -98,16 +98,24 @@ def test_exact_kernel_of_two_classes_against_every_digit(hidden, drop, restored,
     ("c", "hidden"), [(2, 50), (3, 17), (7, 64), (10, 50), (10, 256), (32, 128), (40, 5), (64, 100)]
 )
 def test_exact_dropout_is_the_same_in_one_kernel(c, hidden, calibrated, monkeypatch):
-    """Against the plain version in float64: the same nodes, and a Cholesky factor raised by no more than rounding."""
+    """Against the plain version: the same nodes.
+
+    Of more than 32 classes in float32: with fewer active units than classes the covariance is singular, and its root,
+    in which the nodes are placed, depends on the rounding that it is raised by.
+    """
     model, x = head(c, hidden, calibrated), 2 * torch.randn(37, 3, device="cuda")
     fused = st.predict(model, x)
     monkeypatch.setattr(exact_dropout, "has_kernel", lambda _: False)
-    plain = st.predict(model.double(), x.double())
+    plain = st.predict(model, x) if c > 32 else st.predict(model.double(), x.double())
     assert fused.prior_restored == plain.prior_restored == calibrated
     for name, value in plain.tensors().items():
         scale = 1 + value.abs().max().item()
         torch.testing.assert_close(
-            getattr(fused, name).double(), value, rtol=1e-3, atol=1e-3 * scale if "log" in name else 3e-4, msg=name
+            getattr(fused, name).double(),
+            value.double(),
+            rtol=1e-3,
+            atol=1e-3 * scale if "log" in name else 3e-4,
+            msg=name,
         )
 
 

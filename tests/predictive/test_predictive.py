@@ -173,3 +173,18 @@ def test_moments_with_a_covariance_that_rounding_made_indefinite():
     assert rounded.probs.isfinite().all()
     error = (rounded.probs - st.Categorical.from_moments(mean, exact).probs).abs()
     assert error.mean() < 0.02  # the points are others where the factor is, too
+
+
+def test_the_root_of_an_indefinite_covariance_is_near_that_without_the_rounding():
+    """The first three outputs are almost independent, and the fourth is their sum: a root cannot be far from theirs."""
+    from stationary.predictive._base import square_root
+
+    generator = torch.Generator().manual_seed(0)
+    first = torch.eye(3) + 0.1 * torch.randn(50, 3, 3, generator=generator)
+    exact = torch.cat([first, first.sum(1, keepdim=True)], 1)
+    noise = 1e-3 * torch.randn(50, 4, 4, generator=generator)
+    covariance = exact @ exact.mT + (noise + noise.mT) / 2
+    found, wanted = square_root(covariance), torch.linalg.cholesky(first @ first.mT)
+    assert (torch.linalg.eigvalsh(covariance)[:, 0] < 0).any()
+    torch.testing.assert_close(found @ found.mT, covariance, rtol=0.0, atol=0.02)
+    torch.testing.assert_close(found[:, :3, :3], wanted, rtol=0.0, atol=0.02)

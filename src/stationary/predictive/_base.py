@@ -235,7 +235,8 @@ def square_root(covariance: Tensor) -> Tensor:
 
     It is the Cholesky factor, with a diagonal that is raised by a few units of rounding. Where that fails, as after
     products in TF32, which round much more, it comes from eigenvalues: the most negative one shows the rounding, and
-    none is taken as less than its size.
+    none is taken as less than its size. Its diagonal is not below 0 then either: the nodes of ``normal_nodes`` give
+    other answers where a column has the other sign.
     """
     scale = covariance.diagonal(dim1=-2, dim2=-1).amax(-1)
     jitter = (rounding(covariance) * scale).clamp(min=torch.finfo(covariance.dtype).tiny)
@@ -245,7 +246,9 @@ def square_root(covariance: Tensor) -> Tensor:
     if failed.any():
         values, vectors = torch.linalg.eigh(covariance[failed])
         roots = torch.maximum(values, values[:, :1].abs()).sqrt()
-        factor[failed] = torch.linalg.qr((vectors * roots[:, None]).mT).R.mT
+        upper = torch.linalg.qr((vectors * roots[:, None]).mT).R
+        signs = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
+        factor[failed] = upper.mT * signs[:, None]
     return factor
 
 

@@ -524,7 +524,7 @@ def test_a_cuda_graph_records_a_step(method, c):
         expected, expected_grads = step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         losses, grads = step()
     graph.replay()
     torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
