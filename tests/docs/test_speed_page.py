@@ -167,3 +167,10 @@ def test_numbers_of_infinite_width_are_those_of_the_stored_runs():
     assert f"run at {' and '.join(share(cpu))} of the rate" in text
     assert f"{gpu['fit']['seconds']:.2f} s and {1000 * gpu['10,000 predictions']['seconds']:.0f} ms" in text
     assert f"at {' and '.join(share(gpu))}:" in text
+    fit, prediction = gpu["fit"], gpu["10,000 predictions"]
+    covariance = [f"{100 * part['covariance, share']:.0f} %" for part in (fit, prediction)]
+    assert f"products with the covariance run at {' and '.join(covariance)} of that rate" in text
+    assert f"but {100 * prediction['probabilities, of the time']:.0f} % of a prediction's time" in text
+    products = sum(fit[f"{part}, of the time"] for part in ("kernel matrix", "covariance"))
+    said = f"of a fit's time {100 * fit['solves, of the time']:.0f} % are factorisations and solves"
+    assert f"{said}, {100 * products:.0f} % products" in text
