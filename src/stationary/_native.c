@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CHUNK 16384     /* elements that a thread takes at a time */
@@ -194,28 +195,95 @@ BY_CHUNKS(periodic, float)
     for (int64_t start = 0; start < n; start += TILE)
 #define ROW _Pragma("omp simd") for (int64_t k = 0; k < m; k++)
 
-/* sums (degree, n): of the powers of x = phi_ik factor_k over the units k with |x| <= 1, and of those with NaN. */
+/* Of the row phi (units): sums of the powers of x = phi_k factor_k over the units with |x| <= 1, and of those with NaN, the
+   j-th at sums[j stride]. */
 #define POWER_SUMS(NAME, TYPE)                                                                                      \
-    void NAME(int64_t n, int64_t units, int64_t degree, const TYPE *phi, const double *factor, double *sums,        \
-              int threads) {                                                                                        \
-        _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)")                          \
-        for (int64_t i = 0; i < n; i++)                                                                             \
-            for (int64_t start = 0; start < units; start += 8 * TILE) {                                             \
-                const int64_t m = units - start < 8 * TILE ? units - start : 8 * TILE;                              \
-                const TYPE *row = phi + i * units + start;                                                          \
-                double x[8 * TILE], power[8 * TILE];                                                                \
-                ROW { double y = row[k] * factor[start + k]; x[k] = power[k] = fabs(y) > 1 ? 0 : y; }               \
-                for (int64_t j = 0; j < degree; j++) {                                                              \
-                    double sum = 0;                                                                                 \
-                    _Pragma("omp simd reduction(+ : sum)")                                                          \
-                    for (int64_t k = 0; k < m; k++) { sum += power[k]; power[k] *= x[k]; }                          \
-                    sums[j * n + i] = start ? sums[j * n + i] + sum : sum;                                          \
-                }                                                                                                   \
+    static void NAME##_of_row(int64_t units, int64_t degree, const TYPE *phi, const double *factor, double *sums,   \
+                              int64_t stride) {                                                                     \
+        for (int64_t start = 0; start < units; start += 8 * TILE) {                                                 \
+            const int64_t m = units - start < 8 * TILE ? units - start : 8 * TILE;                                  \
+            double x[8 * TILE], power[8 * TILE];                                                                    \
+            ROW { double y = phi[start + k] * factor[start + k]; x[k] = power[k] = fabs(y) > 1 ? 0 : y; }           \
+            for (int64_t j = 0; j < degree; j++) {                                                                  \
+                double sum = 0;                                                                                     \
+                _Pragma("omp simd reduction(+ : sum)")                                                              \
+                for (int64_t k = 0; k < m; k++) { sum += power[k]; power[k] *= x[k]; }                              \
+                sums[j * stride] = start ? sums[j * stride] + sum : sum;                                            \
             }                                                                                                       \
+        }                                                                                                           \
+    }                                                                                                               \
+    void NAME(int64_t n, int64_t units, int64_t degree, const TYPE *phi, const double *factor, double *sums,        \
+              int threads) { /* (degree, n) */                                                                      \
+        _Pragma("omp parallel for num_threads(threads) if (threads > 1) schedule(static)")                          \
+        for (int64_t i = 0; i < n; i++) NAME##_of_row(units, degree, phi + i * units, factor, sums + i, n);         \
     }
 
 POWER_SUMS(power_sums, double)
 POWER_SUMS(power_sums_single, float)
+
+/* A layer of units phi = sigma(W x + b), and sums over them, for some rows at a time: neither W x + b nor phi is ever in
+   memory as a whole. The columns of matrices come in panels of WIDTH, the panels (depth, WIDTH) one after the other, with
+   zeros behind the last column; HEIGHT rows meet a panel in registers. */
+#define WIDTH 8
+#ifdef __AVX512F__
+#define HEIGHT 8
+#else
+#define HEIGHT 4
+#endif
+#define SOME 32 /* rows at a time, a multiple of HEIGHT */
+#define PANELS(columns) (((columns) + WIDTH - 1) / WIDTH * WIDTH)
+typedef double vec __attribute__((vector_size(8 * WIDTH), aligned(8), may_alias));
+
+/* out (SOME, PANELS(columns)) = a (rows, depth) w; a has a row every stride numbers. */
+static void product(int64_t rows, int64_t depth, int64_t columns, const double *a, int64_t stride, const double *w,
+                    double *out) {
+    const int64_t width = PANELS(columns);
+    for (int64_t j = 0; j < width; j += WIDTH, w += depth * WIDTH)
+        for (int64_t i = 0; i < rows; i += HEIGHT) {
+            const double *row[HEIGHT];
+            for (int h = 0; h < HEIGHT; h++) row[h] = a + (i + h < rows ? i + h : rows - 1) * stride;
+            vec sum[HEIGHT] = {0};
+            for (int64_t k = 0; k < depth; k++) {
+                const vec some = *(const vec *)(w + k * WIDTH);
+                for (int h = 0; h < HEIGHT; h++) sum[h] += row[h][k] * some;
+            }
+            for (int h = 0; h < HEIGHT; h++) *(vec *)(out + (i + h) * width + j) = sum[h];
+        }
+}
+
+/* to (columns, m), which has a row every n numbers, from (m, PANELS(columns)). */
+static void transposed(int64_t m, int64_t columns, const double *from, double *to, int64_t n) {
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t i = 0; i < m; i++) to[j * n + i] = from[i * PANELS(columns) + j];
+}
+
+/* out (linear + square + degree, n): A phi, B phi^2 and the sums of powers of phi with these factors, for the activation
+   matern_wide of this kind and with these constants p; W, A and B in panels. Without memory it leaves out as it is. */
+void layer_sums(int64_t n, int64_t inputs, int64_t units, int64_t linear, int64_t square, int64_t degree, int64_t kind,
+                const double *x, const double *w, const double *bias, const double *p, const double *a, const double *b,
+                const double *factor, double *out, int threads) {
+    const int64_t wide = PANELS(units), most = PANELS(linear > square ? linear : square);
+    _Pragma("omp parallel num_threads(threads) if (threads > 1)")
+    {
+        double *z = malloc(SOME * (2 * wide + most) * sizeof(double)), *phi = z + SOME * wide, *sums = phi + SOME * wide;
+        _Pragma("omp for schedule(dynamic)")
+        for (int64_t start = 0; start < n; start += SOME) {
+            const int64_t m = z ? n - start < SOME ? n - start : SOME : 0;
+            product(m, inputs, units, x + start * inputs, inputs, w, z);
+            for (int64_t i = 0; i < m; i++)
+                for (int64_t k = 0; k < units; k++) z[i * wide + k] += bias[k];
+            matern_wide_chunk((int)kind, m * wide, z, NULL, phi, p);
+            product(m, units, linear, phi, wide, a, sums);
+            transposed(m, linear, sums, out + start, n);
+            for (int64_t i = 0; degree && i < m; i++)
+                power_sums_of_row(units, degree, phi + i * wide, factor, out + (linear + square) * n + start + i, n);
+            for (int64_t i = 0; i < m * wide; i++) phi[i] *= phi[i];
+            product(m, units, square, phi, wide, b, sums);
+            transposed(m, square, sums, out + linear * n + start, n);
+        }
+        free(z);
+    }
+}
 
 #define TURNS 0.15915494309189535 /* in an angle of 1 */
 
@@ -231,27 +299,28 @@ static inline void sine_and_cosine(double turns, double *sine, double *cosine) {
     *cosine = 1 - 2 * s2 * s2;
 }
 
-/* out (3, n): sums over nodes t of Im phi w_1, Re phi w_2 and Re phi w_3, with log phi(t) = i t offset - t^2 variance / 2
-   and the polynomials of the light coins: even (nodes, half) and odd times the even and the odd sums of powers
-   (2 half, n). Then phi is multiplied by drop + (1 - drop) e^(i t a) for each heavy coin a (coins, n). Nodes are equally
-   far apart, so that the addition theorems lead from one to the next in a block of them. */
+/* out (3, all) at these n rows: sums over nodes t of Im phi w_1, Re phi w_2 and (1 - Re phi) w_3, with log phi(t) = i t
+   offset - t^2 variance / 2 and the polynomials of the light coins: even (nodes, half) and odd times the even and the odd
+   sums of powers (2 half, all). Then phi is multiplied by drop + (1 - drop) e^(i t a) for each heavy coin a (coins, all).
+   Nodes are equally far apart, so that the addition theorems lead from one to the next in a block of them. */
 #define BLOCK 16
 
-void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double drop, const double *sums,
-               const double *even, const double *odd, const double *t, const double *w, const double *heavy,
-               const double *offset, const double *variance, double *out, int threads) {
+void node_sums(int64_t n, int64_t all, int64_t nodes, int64_t half, int64_t coins, double drop, const int64_t *rows,
+               const double *sums, const double *even, const double *odd, const double *t, const double *w,
+               const double *heavy, const double *offset, const double *variance, double *out, int threads) {
     TILES {
-        const int64_t m = n - start < TILE ? n - start : TILE;
-        double total[3][TILE] = {{0}}, size[TILE], angle[TILE], re[BLOCK][TILE], im[BLOCK][TILE];
-        double s[TILE], c[TILE], s_step[TILE], c_step[TILE], part_sum[TILE];
+        const int64_t m = n - start < TILE ? n - start : TILE, *at = rows + start;
+        double total[3][TILE] = {{0}}, size[TILE], angle[TILE], re[BLOCK][TILE], im[BLOCK][TILE], own[2 * half + 1][TILE];
+        double s[TILE], c[TILE], s_step[TILE], c_step[TILE], part_sum[TILE], of_offset[TILE], of_variance[TILE];
+        ROW { of_offset[k] = offset[at[k]]; of_variance[k] = variance[at[k]]; }
+        for (int64_t j = 0; j < 2 * half; j++) ROW own[j][k] = sums[j * all + at[k]];
         for (int64_t first = 0; first < nodes; first += BLOCK) {
             const int64_t block = nodes - first < BLOCK ? nodes - first : BLOCK;
             for (int64_t b = 0, l = first; b < block; b++, l++) {
-                ROW { size[k] = -0.5 * t[l] * t[l] * variance[start + k]; angle[k] = t[l] * offset[start + k]; }
+                ROW { size[k] = -0.5 * t[l] * t[l] * of_variance[k]; angle[k] = t[l] * of_offset[k]; }
                 for (int64_t j = 0; j < half; j++) {
                     const double of_even = even[l * half + j], of_odd = odd[l * half + j];
-                    const double *odd_sums = sums + 2 * j * n + start, *even_sums = odd_sums + n;
-                    ROW { size[k] += of_even * even_sums[k]; angle[k] += of_odd * odd_sums[k]; }
+                    ROW { size[k] += of_even * own[2 * j + 1][k]; angle[k] += of_odd * own[2 * j][k]; }
                 }
                 ROW {
                     double modulus = two_to_wide(1.4426950408889634 * size[k]), sine, cosine;
@@ -261,10 +330,10 @@ void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double dro
                 }
             }
             for (int64_t j = 0; j < coins; j++) {
-                const double *a = heavy + j * n + start;
+                const double *a = heavy + j * all;
                 ROW {
-                    sine_and_cosine(t[first] * a[k] * TURNS, s + k, c + k);
-                    sine_and_cosine(2 * t[0] * a[k] * TURNS, s_step + k, c_step + k);
+                    sine_and_cosine(t[first] * a[at[k]] * TURNS, s + k, c + k);
+                    sine_and_cosine(2 * t[0] * a[at[k]] * TURNS, s_step + k, c_step + k);
                 }
                 for (int64_t b = 0; b < block; b++)
                     ROW {
@@ -278,11 +347,14 @@ void node_sums(int64_t n, int64_t nodes, int64_t half, int64_t coins, double dro
             for (int j = 0; j < 3; j++) {
                 double (*part)[TILE] = j ? re : im; /* summed on its own, for few roundings of the large total */
                 ROW part_sum[k] = 0;
-                for (int64_t b = 0; b < block; b++) ROW part_sum[k] += part[b][k] * w[j * nodes + first + b];
+                const double sign = j == 2 ? -1 : 1, plus = j == 2;
+                for (int64_t b = 0; b < block; b++)
+                    ROW part_sum[k] += (plus + sign * part[b][k]) * w[j * nodes + first + b];
                 ROW total[j][k] += part_sum[k];
             }
         }
-        for (int j = 0; j < 3; j++) ROW out[j * n + start + k] = total[j][k];
+        for (int j = 0; j < 3; j++)
+            for (int64_t k = 0; k < m; k++) out[j * all + at[k]] = total[j][k];
     }
 }
 

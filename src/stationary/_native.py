@@ -35,9 +35,11 @@ COUNT, POINTER = ctypes.c_int64, ctypes.c_void_p
 ARGUMENTS: dict[str, tuple[Any, ...]] = {  # but for the last one, the number of threads
     **dict.fromkeys(("matern", "matern_wide", "periodic"), (ctypes.c_int, COUNT, *(POINTER,) * 4)),
     **dict.fromkeys(("power_sums", "power_sums_single"), (*(COUNT,) * 3, *(POINTER,) * 3)),
-    "node_sums": (*(COUNT,) * 4, ctypes.c_double, *(POINTER,) * 9),
+    "layer_sums": (*(COUNT,) * 7, *(POINTER,) * 8),
+    "node_sums": (*(COUNT,) * 5, ctypes.c_double, *(POINTER,) * 10),
     "softmax_of_gaussian": (*(COUNT,) * 3, ctypes.c_double, *(POINTER,) * 5),
 }
+DTYPES = torch.float32, torch.float64, torch.int64
 PLAIN = (Tensor, torch.nn.Parameter)  # other subclasses have operations of their own
 
 
@@ -87,8 +89,8 @@ def in_c(name: str, numbers: tuple[float, ...], *tensors: Tensor) -> bool:
 
 
 def _covers(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether x is a plain tensor of this dtype, float32 or float64, in the memory of the CPU."""
-    is_plain = x.dtype is dtype and dtype in (torch.float32, torch.float64) and x.is_cpu and type(x) in PLAIN
+    """Whether x is a plain tensor of this dtype, one that C functions take, in the memory of the CPU."""
+    is_plain = x.dtype is dtype and dtype in DTYPES and x.is_cpu and type(x) in PLAIN
     return is_plain and x.layout is torch.strided and not x.is_neg()
 
 

@@ -25,6 +25,7 @@ import stationary as st
 from stationary import StationaryClassifier, StationaryRegressor, metrics
 from stationary.estimators import _network
 from stationary.estimators._network import _repeated
+from stationary.inference import exact_dropout
 from stationary.inference.infinite_width import InfiniteWidthPosterior
 
 BOTH = [StationaryClassifier, StationaryRegressor]
@@ -118,7 +119,7 @@ def test_small_networks_train_and_predict_with_one_thread(monkeypatch, units, th
     """Also where several fits at once begin and end in any order; afterwards the number is what it was."""
     seen = []
     X, y = make_blobs(100, 3, centers=2, random_state=1)
-    for owner, name in ((_network, "fit"), (st.MLP, "forward")):
+    for owner, name in ((_network, "fit"), (st.MLP, "forward"), (exact_dropout, "of_classes")):
         own = getattr(owner, name)
         noted = lambda *a, own=own, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1]
         monkeypatch.setattr(owner, name, noted)
