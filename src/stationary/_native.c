@@ -187,6 +187,31 @@ BY_CHUNKS(matern, float)
 BY_CHUNKS(matern_wide, double)
 BY_CHUNKS(periodic, float)
 
+/* ---- Kernels: the twins of theory/isotropic.py; squared distances become values, kind is nu - 1/2, or -2 for nu = inf */
+
+#define KERNEL(KIND, RATE, VALUE)                                                              \
+    case KIND:                                                                                 \
+        EACH {                                                                                 \
+            double square = s[i] < 1e-30 ? 1e-30 : s[i], a = RATE * sqrt(square > 1e8 ? 1e8 : square); \
+            s[i] = (VALUE) * two_to_wide(-1.4426950408889634 * (KIND < 0 ? 0.5 * a * a : a));      \
+        }                                                                                      \
+        break;
+
+static void kernel_chunk(int64_t kind, int64_t n, double *restrict s) {
+    switch (kind) {
+        KERNEL(0, 1., 1)
+        KERNEL(1, 1.7320508075688772, 1 + a)
+        KERNEL(2, 2.23606797749979, 1 + a + a * a * (1. / 3))
+        KERNEL(3, 2.6457513110645907, 1 + a + 0.4 * a * a + a * a * a * (1. / 15))
+        KERNEL(-2, 1., 1)
+    }
+}
+
+void kernel(int64_t n, int64_t kind, double *s, int threads) {
+    _Pragma("omp parallel for num_threads(threads) if (threads > 1 && n > 2 * CHUNK) schedule(static)")
+    for (int64_t i = 0; i < n; i += CHUNK) kernel_chunk(kind, n - i < CHUNK ? n - i : CHUNK, s + i);
+}
+
 /* ---- Dropout: the twins of theory/_coins.py, theory/logistic.py and predictive/categorical.py. Rows come in tiles,
    which stay in the cache from one step to the next. */
 

@@ -1,6 +1,6 @@
 """Functions on the CPU in one pass over memory: ``_native.c``, compiled at its first use, then kept.
 
-PyTorch has no operation for the activations and for the means over dropout masks, and a chain of its operations reads
+PyTorch has no operation for activations, kernels and means over dropout masks, and a chain of its operations reads
 and writes memory once for each. Where there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an
 activation first meets a float32 tensor, or one of float64 for a nu of 3/2, 5/2 and so on; that takes a second, once for
 a user and a machine. Everywhere else, and with the environment variable ``STATIONARY_NATIVE=0``, the chains of
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from stationary._files import cache_folder
 
@@ -35,6 +36,7 @@ COUNT, POINTER = ctypes.c_int64, ctypes.c_void_p
 ARGUMENTS: dict[str, tuple[Any, ...]] = {  # but for the last one, the number of threads
     **dict.fromkeys(("matern", "matern_wide", "periodic"), (ctypes.c_int, COUNT, *(POINTER,) * 4)),
     **dict.fromkeys(("power_sums", "power_sums_single"), (*(COUNT,) * 3, *(POINTER,) * 3)),
+    "kernel": (COUNT, COUNT, POINTER),
     "layer_sums": (*(COUNT,) * 7, *(POINTER,) * 8),
     "node_sums": (*(COUNT,) * 5, ctypes.c_double, *(POINTER,) * 10),
     "softmax_of_gaussian": (*(COUNT,) * 3, ctypes.c_double, *(POINTER,) * 5),
@@ -78,6 +80,8 @@ def in_c(name: str, numbers: tuple[float, ...], *tensors: Tensor) -> bool:
         numbers: its numbers, the count of rows first.
         tensors: its contiguous tensors, in the order of the C function.
     """
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return False
     functions = compiled()
     if functions is None or torch._C._len_torch_dispatch_stack():
         return False
