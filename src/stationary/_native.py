@@ -27,6 +27,7 @@ from torch.autograd import forward_ad
 from stationary._files import cache_folder
 
 SOURCE = Path(__file__).with_suffix(".c")
+PARTS = SOURCE, SOURCE.with_name("_native_dropout.c")  # which it includes
 FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")  # none of which drops NaN or infinity
 VECTORS = {
     "AVX2": ("-mavx2", "-mfma"),
@@ -117,7 +118,7 @@ def compiled() -> dict[str, Callable[..., Any]] | None:
 
 def _shared_object(compiler: str, flags: tuple[str, ...]) -> Path:
     """Where the C functions are, compiled; another source or other flags make another file."""
-    content = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    content = hashlib.sha256(b"".join(part.read_bytes() for part in PARTS) + " ".join(flags).encode()).hexdigest()[:16]
     path = cache_folder() / f"native-{content}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

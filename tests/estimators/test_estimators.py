@@ -384,9 +384,11 @@ def test_an_activation_that_does_not_decay_has_no_prior_to_restore(activation):
 # Predictions
 
 
-def test_the_ways_to_ask_a_classifier_agree():
+@pytest.mark.parametrize("tempered", [None, 1.0, 2.0], ids=["finite", "infinite width", "tempered"])
+def test_the_ways_to_ask_a_classifier_agree(tempered):
     X, y = table(StationaryClassifier)
-    model = StationaryClassifier(**SMALL).fit(X, y)
+    limit = {"method": st.InfiniteWidth(lengthscale=1.0, variance=1.0, temperature=tempered)}
+    model = StationaryClassifier(**(limit if tempered else SMALL)).fit(X, y)
     pred = model.predictive(X)
     np.testing.assert_array_equal(model.predict_proba(X), pred.probs.numpy())
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), pred.probs.numpy())

@@ -2,7 +2,7 @@
 
 A pass of a network writes its units to memory, and each statistic reads them again. But what dropout makes of the
 outputs depends on the units phi through few sums, of phi and phi^2 with some weights, and of powers of phi. So a head
-as it comes, in float64 on the CPU, needs neither a pass nor hooks (``layer_sums`` in ``_native.c``).
+as it comes, in float64 on the CPU, needs neither a pass nor hooks (``layer_sums`` in ``_native_dropout.c``).
 """
 
 import math
