@@ -36,8 +36,9 @@ def test_at_no_distance_far_away_and_at_no_number(engine, kernel):
 
 
 @pytest.mark.parametrize("transform", [torch.func.vmap, lambda f: lambda a: torch.func.jvp(f, (a,), (a,))[1]])
-def test_transformations_see_the_formula(transform):
-    a = torch.randn(4, 5, 3, dtype=torch.float64)
+@pytest.mark.parametrize("rows", [5, 50_000], ids=["few rows", "more than a cache holds"])
+def test_transformations_see_the_formula(transform, rows):
+    a = torch.randn(2, rows, 3, dtype=torch.float64)
     b = torch.randn(6, 3, dtype=torch.float64)
     one = lambda x: isotropic.gram("matern32", x.reshape(-1, 3), b)
     distance = lambda x: math.sqrt(3) * (x.reshape(-1, 1, 3) - b).square().sum(-1).sqrt()

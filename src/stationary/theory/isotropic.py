@@ -104,15 +104,13 @@ def _by_rows(function: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tens
     values = a.new_empty(len(a), len(b))
     size = max(1, CACHED // max(1, len(b)), a.shape[1] // 4)  # of many columns the product counts, which wants rows
     for start in range(0, len(a), size):
-        part = _squares(a[start : start + size], b, out=values[start : start + size])
-        if (made := function(part)) is not part:
-            part.copy_(made)
+        values[start : start + size] = function(_squares(a[start : start + size], b))
     return values
 
 
-def _squares(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+def _squares(a: Tensor, b: Tensor) -> Tensor:
     sums = a.square().sum(-1, keepdim=True) + b.square().sum(-1)
-    return torch.addmm(sums, a, b.mT, alpha=-2, out=out)
+    return torch.addmm(sums, a, b.mT, alpha=-2)
 
 
 class _Gram(torch.autograd.Function):
