@@ -8,7 +8,7 @@ models are fitted to each table in turn, ``--rounds`` times (infinite width once
 ``MLPClassifier`` and ``MLPRegressor`` as they come, 100 units, behind a ``StandardScaler``, in the same run. NLPD is
 that of the test rows, for values in units of their standard deviation; the regressor of scikit-learn has no variance,
 and gets that of its residuals on the training rows. ``bare_s`` is for scale, and no lower bound: scikit-learn's check
-of the rows, two matrix products and an exponential of each hidden unit, in NumPy.
+of the rows, two matrix products and an exponential of each hidden unit, or inducing input, in NumPy.
 
 Processes: seconds to import the estimators, of the first and of the second fit in a new process, and of a fit beside
 another process that multiplies matrices all the while, relative to one alone; of a finite network and of the default.
@@ -54,6 +54,12 @@ from stationary.lab.runs.provenance import environment
 from stationary.lab.runs.store import write_json
 
 Arrays = tuple[Any, Any]
+SIZES = {  # hidden units, or inducing inputs
+    "finite, 100 units": 100,
+    "finite, 300 units": 300,
+    "infinite width": 1000,
+    "infinite width, 200 inducing inputs": 200,
+}
 
 
 def bundled(name: str, rows: int) -> Arrays:
@@ -84,6 +90,7 @@ def models(classes: bool) -> dict[str, Any]:
         "finite, 100 units": ours(hidden_layer_sizes=(100,), random_state=0),
         "finite, 300 units": ours(hidden_layer_sizes=(300,), random_state=0),
         "infinite width": ours(random_state=0),
+        "infinite width, 200 inducing inputs": ours(method=st.InfiniteWidth(n_inducing=200), random_state=0),
     }
 
 
@@ -106,7 +113,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def bare(x: Any, units: int, outputs: int) -> Callable[[], Any]:
-    """A prediction by one hidden layer and nothing else, in NumPy."""
+    """A prediction by one hidden layer, or by kernel rows without variances, and nothing else, in NumPy."""
     first, second = np.random.default_rng(0).normal(size=(x.shape[1], units)), np.ones((units, outputs))
     return lambda: np.exp(-((check_array(x) @ first) ** 2)) @ second
 
@@ -117,15 +124,16 @@ def measure(load: Callable[[], Arrays], classes: bool, rounds: int) -> dict[str,
     fits: dict[str, list[float]] = {name: [] for name in chosen}
     for k in range(rounds):
         for name, model in chosen.items():
-            if not k or name != "infinite width":
+            if not k or not name.startswith("infinite width"):
                 fits[name].append(timed(lambda model=model: model.fit(data[0], data[2])))  # type: ignore[misc]
     outputs = len(np.unique(data[2])) if classes else 1
     calls: dict[str, Callable[[], Any]] = {
         name: partial(model.predict_proba if classes else model.predict, data[1]) for name, model in chosen.items()
     }
-    calls |= {f"bare, {units} units": bare(data[1], units, outputs) for units in (100, 300)}
+    calls |= {f"bare {name}": bare(data[1], size, outputs) for name, size in SIZES.items()}
     predictions: dict[str, list[float]] = {name: [] for name in calls}
-    for some in (calls.keys() - {"infinite width"}, {"infinite width"}):
+    limits = {name for name in calls if name.startswith("infinite width")}
+    for some in (calls.keys() - limits, limits):
         for _ in range(20):
             for name in (name for name in calls if name in some):
                 predictions[name].append(timed(calls[name]))
@@ -137,8 +145,8 @@ def measure(load: Callable[[], Arrays], classes: bool, rounds: int) -> dict[str,
         }
         for name, model in chosen.items()
     }
-    for units in (100, 300):
-        rows[f"finite, {units} units"]["bare_s"] = median(predictions[f"bare, {units} units"])
+    for name in SIZES:
+        rows[name]["bare_s"] = median(predictions[f"bare {name}"])
     return rows
 
 
@@ -211,17 +219,12 @@ def show(content: dict[str, Any]) -> None:
         base = rows["MLP"]
         for model, row in rows.items():
             ratios = row["fit_s"] / base["fit_s"], row["predict_s"] / base["predict_s"]
-            print(f"{name:16}{model:20}fit {ratios[0]:6.2f}  predict {ratios[1]:7.2f}  NLPD {row['nlpd']:7.3f}")
-    for model in ("finite, 100 units", "finite, 300 units", "infinite width"):
-        for key in ("fit_s", "predict_s"):
-            each = [rows[model][key] / rows["MLP"][key] for rows in content["tables"].values()]
+            print(f"{name:16}{model:36}fit {ratios[0]:6.2f}  predict {ratios[1]:7.2f}  NLPD {row['nlpd']:7.3f}")
+    for model in SIZES:
+        for key in ("fit_s", "predict_s", "bare_s"):
+            of = "predict_s" if key == "bare_s" else key
+            each = [rows[model][key] / rows["MLP"][of] for rows in content["tables"].values()]
             print(f"median ratio, {model}, {key.removesuffix('_s')}: {median(each):.2f}")
-    for units in (100, 300):
-        own = [rows[f"finite, {units} units"] for rows in content["tables"].values()]
-        each = [
-            row["bare_s"] / rows["MLP"]["predict_s"] for row, rows in zip(own, content["tables"].values(), strict=True)
-        ]
-        print(f"median ratio, bare layer of {units} units, predict: {median(each):.2f}")
     print(
         "predictions with all threads and with one", {key: round(value, 2) for key, value in content["threads"].items()}
     )

@@ -1,6 +1,6 @@
 """Functions on the CPU in one pass over memory: ``_native.c``, compiled at its first use, then kept.
 
-PyTorch has no operation for the activations and for the means over dropout masks, and a chain of its operations reads
+PyTorch has no operation for activations, kernels and means over dropout masks, and a chain of its operations reads
 and writes memory once for each. Where there is gcc, on Linux with AVX2 or AVX-512, the C functions are compiled when an
 activation first meets a float32 tensor, or one of float64 for a nu of 3/2, 5/2 and so on; that takes a second, once for
 a user and a machine. Everywhere else, and with the environment variable ``STATIONARY_NATIVE=0``, the chains of
@@ -22,10 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from stationary._files import cache_folder
 
 SOURCE = Path(__file__).with_suffix(".c")
+PARTS = SOURCE, SOURCE.with_name("_native_dropout.c")  # which it includes
 FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")  # none of which drops NaN or infinity
 VECTORS = {
     "AVX2": ("-mavx2", "-mfma"),
@@ -35,9 +37,12 @@ COUNT, POINTER = ctypes.c_int64, ctypes.c_void_p
 ARGUMENTS: dict[str, tuple[Any, ...]] = {  # but for the last one, the number of threads
     **dict.fromkeys(("matern", "matern_wide", "periodic"), (ctypes.c_int, COUNT, *(POINTER,) * 4)),
     **dict.fromkeys(("power_sums", "power_sums_single"), (*(COUNT,) * 3, *(POINTER,) * 3)),
-    "node_sums": (*(COUNT,) * 4, ctypes.c_double, *(POINTER,) * 9),
+    "kernel": (COUNT, COUNT, POINTER),
+    "layer_sums": (*(COUNT,) * 7, *(POINTER,) * 8),
+    "node_sums": (*(COUNT,) * 5, ctypes.c_double, *(POINTER,) * 10),
     "softmax_of_gaussian": (*(COUNT,) * 3, ctypes.c_double, *(POINTER,) * 5),
 }
+DTYPES = torch.float32, torch.float64, torch.int64
 PLAIN = (Tensor, torch.nn.Parameter)  # other subclasses have operations of their own
 
 
@@ -76,6 +81,8 @@ def in_c(name: str, numbers: tuple[float, ...], *tensors: Tensor) -> bool:
         numbers: its numbers, the count of rows first.
         tensors: its contiguous tensors, in the order of the C function.
     """
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return False
     functions = compiled()
     if functions is None or torch._C._len_torch_dispatch_stack():
         return False
@@ -87,8 +94,8 @@ def in_c(name: str, numbers: tuple[float, ...], *tensors: Tensor) -> bool:
 
 
 def _covers(x: Tensor, dtype: torch.dtype) -> bool:
-    """Whether x is a plain tensor of this dtype, float32 or float64, in the memory of the CPU."""
-    is_plain = x.dtype is dtype and dtype in (torch.float32, torch.float64) and x.is_cpu and type(x) in PLAIN
+    """Whether x is a plain tensor of this dtype, one that C functions take, in the memory of the CPU."""
+    is_plain = x.dtype is dtype and dtype in DTYPES and x.is_cpu and type(x) in PLAIN
     return is_plain and x.layout is torch.strided and not x.is_neg()
 
 
@@ -111,7 +118,7 @@ def compiled() -> dict[str, Callable[..., Any]] | None:
 
 def _shared_object(compiler: str, flags: tuple[str, ...]) -> Path:
     """Where the C functions are, compiled; another source or other flags make another file."""
-    content = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
+    content = hashlib.sha256(b"".join(part.read_bytes() for part in PARTS) + " ".join(flags).encode()).hexdigest()[:16]
     path = cache_folder() / f"native-{content}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

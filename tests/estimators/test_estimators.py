@@ -25,6 +25,7 @@ import stationary as st
 from stationary import StationaryClassifier, StationaryRegressor, metrics
 from stationary.estimators import _network
 from stationary.estimators._network import _repeated
+from stationary.inference import exact_dropout
 from stationary.inference.infinite_width import InfiniteWidthPosterior
 
 BOTH = [StationaryClassifier, StationaryRegressor]
@@ -118,7 +119,7 @@ def test_small_networks_train_and_predict_with_one_thread(monkeypatch, units, th
     """Also where several fits at once begin and end in any order; afterwards the number is what it was."""
     seen = []
     X, y = make_blobs(100, 3, centers=2, random_state=1)
-    for owner, name in ((_network, "fit"), (st.MLP, "forward")):
+    for owner, name in ((_network, "fit"), (st.MLP, "forward"), (exact_dropout, "of_classes")):
         own = getattr(owner, name)
         noted = lambda *a, own=own, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1]
         monkeypatch.setattr(owner, name, noted)
@@ -383,9 +384,11 @@ def test_an_activation_that_does_not_decay_has_no_prior_to_restore(activation):
 # Predictions
 
 
-def test_the_ways_to_ask_a_classifier_agree():
+@pytest.mark.parametrize("tempered", [None, 1.0, 2.0], ids=["finite", "infinite width", "tempered"])
+def test_the_ways_to_ask_a_classifier_agree(tempered):
     X, y = table(StationaryClassifier)
-    model = StationaryClassifier(**SMALL).fit(X, y)
+    limit = {"method": st.InfiniteWidth(lengthscale=1.0, variance=1.0, temperature=tempered)}
+    model = StationaryClassifier(**(limit if tempered else SMALL)).fit(X, y)
     pred = model.predictive(X)
     np.testing.assert_array_equal(model.predict_proba(X), pred.probs.numpy())
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), pred.probs.numpy())

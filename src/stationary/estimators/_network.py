@@ -150,6 +150,12 @@ class Network(BaseEstimator):
             each = posterior.basis.size**2  # for the variances by inducing inputs, most of the work
         return _threads(n * each, BULK)
 
+    def _alone(self, name: str, X: Any) -> Tensor:
+        """(n, c) what a function of the posterior gives for a batch, without the rest of a prediction."""
+        x, function = self.inputs(X), getattr(self.posterior_, name)
+        with self._predicting(len(x)):
+            return torch.cat([function(part) for part in x.split(ROWS)]).cpu()
+
     def _multiplications(self) -> int:
         """Those of a row in the hidden layers."""
         return sum(a * b for a, b in pairwise((self.n_features_in_, *map(int, self._layers()))))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stationary._extras import extra
 from stationary.calibration import conformal
@@ -22,7 +22,7 @@ with extra("sklearn"):
     from sklearn.base import ClassifierMixin
     from sklearn.utils.class_weight import compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import validate_data
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 
 class StationaryClassifier(ClassifierMixin, Deciding):
@@ -165,11 +165,16 @@ class StationaryClassifier(ClassifierMixin, Deciding):
 
     def predict_proba(self, X: Any) -> Array:
         """(n, c) probabilities of the classes, in the order of classes_."""
-        return self.predictive(X).probs.numpy()
+        return self._probs(X).numpy()
 
     def predict_log_proba(self, X: Any) -> Array:
         """(n, c) logarithms of the probabilities of the classes, in the order of classes_."""
-        return self.predictive(X).probs.log().numpy()
+        return self._probs(X).log().numpy()
+
+    def _probs(self, X: Any) -> Tensor:
+        """(n, c) the probabilities of ``predictive``, without its measures where the posterior can do without."""
+        check_is_fitted(self)
+        return self._alone("probs", X) if hasattr(self.posterior_, "probs") else self.predictive(X).probs
 
     def predict(self, X: Any, reject_label: Any = None) -> Array:
         """(n,) the most probable class.
@@ -179,7 +184,7 @@ class StationaryClassifier(ClassifierMixin, Deciding):
             reject_label: label of the rows that are not of a known kind, after ``fit_reject``; it must be none of
                 classes_. None is for no such label: every row gets a class.
         """
-        which = self.predictive(X).predict().numpy()
+        which = self._probs(X).argmax(-1).numpy()
         labels = self.classes_[which]
         if reject_label is None:
             return labels

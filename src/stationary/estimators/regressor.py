@@ -186,13 +186,11 @@ class StationaryRegressor(RegressorMixin, Deciding):
 
     def _mean(self, X: Any) -> Tensor:
         """(n, m) the mean of ``predictive``, without the variances where the posterior can do without."""
-        x = self.inputs(X)
+        check_is_fitted(self)
         if not hasattr(self.posterior_, "output_mean"):
             return self.predictive(X).mean
-        with self._predicting(len(x)):
-            means = [self.posterior_.output_mean(part) for part in x.split(ROWS)]
         shift, scale = (torch.as_tensor(part) for part in (self.target_scaler_.mean_, self.target_scaler_.scale_))
-        return shift + scale * torch.cat(means).cpu()
+        return shift + scale * self._alone("output_mean", X)
 
     def joint(self, X: Any, *, group_size: int | None = None) -> Joint:
         """The joint distribution of the targets at the rows of X, in the units of y.

@@ -23,6 +23,8 @@ from stationary.nn.mean_and_noise import MeanAndNoise, bounded, split
 from stationary.nn.running import Inputs, modules_of
 from stationary.predictive import Members, at_least_float32
 
+WIDE = 64  # with more classes, a c x c covariance for each input would cost more than the network
+
 
 class Linear(NamedTuple):
     """A linear layer: weight (c, hidden) and bias (c,)."""

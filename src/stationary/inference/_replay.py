@@ -120,18 +120,20 @@ def state_of(network: nn.Module) -> tuple[tuple[int, ...] | None, list[Any]]:
     addresses: list[int] = []
     for module in modules_of(network):
         own = module.__dict__
-        if (
-            not _is_known(type(module).__module__, type(module).__name__)
-            or "forward" in own
-            or own["_forward_hooks"]
-            or own["_forward_pre_hooks"]
-        ):
+        if not as_it_comes(module):
             return None, []
         held += own.values()
         for tensor in (*own["_parameters"].values(), *own["_buffers"].values()):
             held.append(tensor)
             addresses.append(0 if tensor is None else tensor.data_ptr())
     return (*map(id, held), *addresses), held
+
+
+def as_it_comes(module: nn.Module) -> bool:
+    """Whether a layer is one of PyTorch's or of this library, without hooks and with the forward of its class."""
+    own = module.__dict__
+    changed = "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]
+    return not changed and _is_known(type(module).__module__, type(module).__name__)
 
 
 @cache

@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stationary.inference._readout import Readout, check_dropout, find_readout
+from stationary.inference._readout import WIDE, Readout, check_dropout, find_readout
 from stationary.inference._replay import of_network
+from stationary.inference._units import of_classes
 from stationary.inference.base import Method, Networks, only_network, run
 from stationary.nn.inputs import prepared
 from stationary.nn.running import Inputs, evaluating, wants_gradients
 from stationary.predictive import CHUNK, NODES, Categorical, Gaussian, Joint, Members, P, normal_nodes
 from stationary.theory import logistic
 from stationary.training import Data
-
-WIDE = 64  # with more classes, a c x c covariance for each input would cost more than the network
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,8 @@ class ExactDropoutPosterior:
     def _predicted(self, family: type[P], x: Inputs) -> tuple[P | Categorical | Gaussian, bool]:
         """The prediction, and whether it was made by operations that wait for nothing on a GPU."""
         with evaluating(self.networks[0]):
+            if family is Categorical and (made := of_classes(self.networks[0], x, self.method)) is not None:
+                return made, False
             readout = self._readout(x)
             exact_pair = len(readout.weight) == 2 and not self.method.approximate
             if family is Categorical and (exact_pair or len(readout.weight) > 2) and has_kernel(readout):

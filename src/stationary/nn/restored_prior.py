@@ -62,8 +62,12 @@ class RestoredPrior(nn.Module):
         return self.variance is not None
 
     def forward(self, features: Tensor) -> Tensor:
+        return self.where(torch.linalg.vector_norm(features, dim=-1).square())
+
+    def where(self, squares: Tensor) -> Tensor:
+        """(..., c) the variance where the features have these squared norms."""
         assert self.variance is not None and self.reference is not None, "calibrate_prior comes first"
-        share = (1 - torch.linalg.vector_norm(features, dim=-1).square() / self.reference).clamp(min=0)
+        share = (1 - squares / self.reference).clamp(min=0)
         return share.square()[..., None] * self.variance
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -6,11 +6,14 @@ For kernels of other networks, and for GPyTorch, see ``stationary.gp``.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from stationary._native import in_c
 
 
 def matern12(r: Tensor) -> Tensor:
@@ -55,6 +58,7 @@ SLOPES: dict[str, Callable[[Tensor], Tensor]] = {  # of the kernels, by the squa
     "matern72": lambda r: -7 / 30 * (3 + 3 * math.sqrt(7) * r + 7 * r.square()) * torch.exp(-math.sqrt(7) * r),
     "rbf": lambda r: -0.5 * torch.exp(-0.5 * r.square()),
 }
+IN_C = {"matern12": 0, "matern32": 1, "matern52": 2, "matern72": 3, "rbf": -2}  # how C knows them
 NEAR, FAR = 1e-30, 1e8  # squared distances in between have a slope, and beyond, every kernel is 0 in float64
 CACHED = 2**17  # values at a time on a CPU: with its intermediate results, what a core's cache holds
 
@@ -72,25 +76,41 @@ def gram(kernel: str, a: Tensor, b: Tensor) -> Tensor:
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         values: Tensor = _Gram.apply(kernel, a, b)
         return values
-    return _by_rows(KERNELS[kernel], a, b)
+    return _by_rows(partial(_values, kernel), a, b)
+
+
+def _values(kernel: str, squares: Tensor) -> Tensor:
+    """The values at squared distances, which may be overwritten."""
+    if squares.dtype == torch.float64 and in_c("kernel", (squares.numel(), IN_C[kernel]), squares):
+        return squares
+    return KERNELS[kernel](_root(squares))
+
+
+def _slopes(kernel: str, squares: Tensor) -> Tensor:
+    """The slopes by squared distances, 0 where these are."""
+    return SLOPES[kernel](_root(squares)).masked_fill_(squares <= NEAR, 0)
+
+
+def _root(squares: Tensor) -> Tensor:
+    return squares.clamp(NEAR, FAR).sqrt()
 
 
 def _by_rows(function: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """(n, m) a function of the distances between rows, on a CPU for so many rows at a time as its cache holds."""
+    """(n, m) a function of squared distances between rows, on a CPU for so many rows at a time as its cache holds."""
     centre = b.mean(0)
     a, b = a - centre, b - centre
     if a.device.type != "cpu" or torch.compiler.is_compiling() or a.shape[0] * b.shape[0] <= CACHED:
-        return function(_distances(a, b))
+        return function(_squares(a, b))
     values = a.new_empty(len(a), len(b))
     size = max(1, CACHED // max(1, len(b)), a.shape[1] // 4)  # of many columns the product counts, which wants rows
     for start in range(0, len(a), size):
-        values[start : start + size] = function(_distances(a[start : start + size], b))
+        values[start : start + size] = function(_squares(a[start : start + size], b))
     return values
 
 
-def _distances(a: Tensor, b: Tensor) -> Tensor:
+def _squares(a: Tensor, b: Tensor) -> Tensor:
     sums = a.square().sum(-1, keepdim=True) + b.square().sum(-1)
-    return torch.addmm(sums, a, b.mT, alpha=-2).clamp(NEAR, FAR).sqrt()
+    return torch.addmm(sums, a, b.mT, alpha=-2)
 
 
 class _Gram(torch.autograd.Function):
@@ -100,7 +120,7 @@ class _Gram(torch.autograd.Function):
     def forward(ctx: Any, kernel: str, a: Tensor, b: Tensor) -> Tensor:
         ctx.kernel = kernel
         ctx.save_for_backward(a, b)
-        return _by_rows(KERNELS[kernel], a, b)
+        return _by_rows(partial(_values, kernel), a, b)
 
     @staticmethod
     @once_differentiable
@@ -108,6 +128,6 @@ class _Gram(torch.autograd.Function):
         a, b = ctx.saved_tensors
         centre = b.mean(0)
         a, b = a - centre, b - centre
-        slope = _by_rows(lambda r: SLOPES[ctx.kernel](r).masked_fill_(r <= math.sqrt(NEAR), 0), a, b).mul_(grad)
+        slope = _by_rows(partial(_slopes, ctx.kernel), a, b).mul_(grad)
         to_a, to_b = a * slope.sum(1, keepdim=True) - slope @ b, b * slope.sum(0)[:, None] - slope.mT @ a
         return None, 2 * to_a, 2 * to_b

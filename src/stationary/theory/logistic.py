@@ -75,7 +75,14 @@ def of_gaussian(mean: Tensor, variance: Tensor, accuracy: float = 1e-8) -> Logis
             modulus = torch.exp(-0.5 * variance[rows] * times[:, None].square())
             yield _wave(mean[rows] * times[:, None], modulus)
 
-    return _integrate(lambda *at: _sums(characteristic, *at), mean, spread, 8, math.log(1 / accuracy))
+    gaussian, none = (mean.contiguous(), variance.contiguous()), mean.new_empty(0)
+
+    def fill(rows: Tensor, nodes: Nodes, made: Tensor) -> None:
+        sizes = len(rows), len(mean), len(nodes.t), 0, 0, 0.0
+        if not in_c("node_sums", sizes, rows, none, none, none, nodes.t, nodes.weights, none, *gaussian, made):
+            made[:, rows] = _sums(characteristic, rows, nodes)
+
+    return _integrate(fill, mean, spread, 8, math.log(1 / accuracy))
 
 
 def of_dropout(
@@ -103,26 +110,61 @@ def of_dropout(
         factors: (hidden,) factors of the columns of weights; None for 1. They save a product (n, hidden).
     """
     offset, variance = offset.double(), variance.double()
-    hidden, digits = weights.shape[-1], math.log(SHARES / accuracy)
-    given, factors = factors, (torch.ones(hidden).to(offset) if factors is None else factors.double()) / (1 - drop)
+    given, factors = factors, (torch.ones(weights.shape[-1]).to(offset) if factors is None else factors.double())
+    factors = factors / (1 - drop)
     sizes = torch.maximum(weights.amax(0), -weights.amin(0)) if len(weights) else factors.new_zeros(1)
-    sizes = sizes * factors.abs()  # in float64, as what decides below whether a unit is light
-    largest = sizes.max().item()
-    scale = _coins.scale_for(largest, drop, hidden, accuracy / SHARES)
+    scale, loud = light(sizes * factors.abs(), drop, accuracy)  # in float64, as what decides whether a unit is light
     shares = factors / scale.heaviest
     sums = _coins.sums_of_powers(weights, shares, scale.degree)
-    heavy, count = offset.new_zeros(len(offset), 0), torch.zeros_like(offset, dtype=torch.long)
-    if largest >= scale.heaviest:
-        loud = (sizes >= scale.heaviest).nonzero()[:, 0]
-        x = weights[:, loud] * shares[loud]
-        heavy, count = _packed(scale.heaviest * x, x.abs() > 1)  # just those that the sums leave out
+    coins = Coins.of(sums, weights[:, loud] * shares[loud], scale)
+    return of_coins(offset, coins, drop, variance, accuracy, lambda: weights, factors=given)
+
+
+def light(sizes: Tensor, drop: float, accuracy: float) -> tuple[_coins.Scale, Tensor]:
+    """The polynomials for units that move D by at most these sizes, and the units that these may leave out."""
+    largest = sizes.max().item()
+    scale = _coins.scale_for(largest, drop, len(sizes), accuracy / SHARES)
+    loud = sizes >= scale.heaviest if largest >= scale.heaviest else sizes[:0]
+    return scale, loud.nonzero()[:, 0]
+
+
+class Coins(NamedTuple):
+    """What D takes from dropout: sums of powers (degree, n) of the light units, and the heavy ones (n, most) of each
+    row, packed, with their number (n,).
+    """
+
+    sums: Tensor
+    heavy: Tensor
+    number: Tensor
+    scale: _coins.Scale
+
+    @classmethod
+    def of(cls, sums: Tensor, loud: Tensor, scale: _coins.Scale) -> "Coins":
+        """Given the units (n, k) that the sums may leave out, those beyond 1, relative to the heaviest light one."""
+        if not loud.shape[1]:
+            return cls(sums, loud, sums.new_zeros(sums.shape[1], dtype=torch.long), scale)
+        return cls(sums, *_packed(scale.heaviest * loud, loud.abs() > 1), scale)
+
+
+def of_coins(
+    offset: Tensor,
+    coins: Coins,
+    drop: float,
+    variance: Tensor,
+    accuracy: float,
+    weights: Callable[[], Tensor],
+    *,
+    factors: Tensor | None = None,
+) -> LogisticExpectations:
+    """``of_dropout`` for units that are known by their sums; where D reaches too far for them, it asks for weights."""
+    (sums, heavy, count, scale), digits = coins, math.log(SHARES / accuracy)
     first = scale.heaviest * sums[0] + heavy.sum(-1)
     norm = (scale.heaviest**2 * sums[1] + heavy.square().sum(-1)).sqrt()
     spread = math.sqrt(digits / 2) * norm + (2 * digits * variance).sqrt()  # by Hoeffding's bound
     mean = offset + (1 - drop) * first
     if (unit := _unit(mean, spread, accuracy)) is not None:
-        offset, weights, variance = unit * offset, unit[:, None] * weights, unit.square() * variance
-        return _over(unit, of_dropout(offset, weights, drop, variance, accuracy, factors=given))
+        offset, narrow, variance = unit * offset, unit[:, None] * weights(), unit.square() * variance
+        return _over(unit, of_dropout(offset, narrow, drop, variance, accuracy, factors=factors))
 
     def characteristic(rows: Tensor, nodes: Nodes) -> Iterator[Parts]:
         even, odd = _coins.coefficients(nodes.t, drop, scale)
@@ -144,17 +186,16 @@ def of_dropout(
                 waves *= advance
             yield real, imaginary
 
-    def sums_over_nodes(rows: Tensor, nodes: Nodes) -> Tensor:
-        even, odd = _coins.coefficients(nodes.t, drop, scale)
-        most = int(count[rows].max()) if heavy.shape[1] else 0
-        coins, made = heavy[rows, :most].T.contiguous(), offset.new_empty(3, len(rows))
-        sizes = len(rows), len(nodes.t), scale.degree // 2, len(coins), drop
-        own = sums[:, rows], even, odd, nodes.t, nodes.weights, coins, offset[rows], variance[rows], made
-        if in_c("node_sums", sizes, *own):
-            return made
-        return _sums(characteristic, rows, nodes)
+    columns, gaussian = heavy.T.contiguous(), (offset.contiguous(), variance.contiguous())
 
-    return _integrate(sums_over_nodes, mean, spread, max(8, heavy.shape[-1]), digits)
+    def fill(rows: Tensor, nodes: Nodes, made: Tensor) -> None:
+        even, odd = _coins.coefficients(nodes.t, drop, scale)
+        most = int(count[rows].max()) if len(columns) else 0
+        sizes = len(rows), len(offset), len(nodes.t), scale.degree // 2, most, drop
+        if not in_c("node_sums", sizes, rows, sums, even, odd, nodes.t, nodes.weights, columns, *gaussian, made):
+            made[:, rows] = _sums(characteristic, rows, nodes)
+
+    return _integrate(fill, mean, spread, max(8, heavy.shape[-1]), digits)
 
 
 def _unit(mean: Tensor, spread: Tensor, accuracy: float) -> Tensor | None:
@@ -196,12 +237,13 @@ def _product(factors: Tensor) -> Tensor:
 
 
 def _sums(characteristic: Characteristic, rows: Tensor, nodes: Nodes) -> Tensor:
-    """(3, n) the sums over nodes of Im phi and, twice, Re phi, each with its weights."""
+    """(3, n) the sums over nodes of Im phi, Re phi and 1 - Re phi, each with its weights."""
     total, done = nodes.weights.new_zeros(3, len(rows)), 0
     for real, imaginary in characteristic(rows, nodes):
         weights = nodes.weights[:, done : (done := done + len(real))]
         total[0] += weights[0] @ imaginary
-        total[1:] += weights[1:] @ real
+        total[1] += weights[1] @ real
+        total[2] += weights[2] @ (1 - real)
     return total
 
 
@@ -217,28 +259,26 @@ def _nodes(reach: float, digits: float, like: torch.device) -> Nodes:
 
 
 def _integrate(
-    sums: Callable[[Tensor, Nodes], Tensor], mean: Tensor, spread: Tensor, width: int, digits: float
+    fill: Callable[[Tensor, Nodes, Tensor], None], mean: Tensor, spread: Tensor, width: int, digits: float
 ) -> LogisticExpectations:
     """The three integrals for every row; rows that reach equally far share their nodes.
 
     Args:
-        sums: (rows, nodes) -> the sums over nodes, as ``_sums``.
+        fill: function that writes the sums over nodes, as ``_sums``, into these rows of the last tensor (3, n).
         mean: (n,) mean of D.
         spread: (n,) how far D can be from its mean.
         width: number of complex numbers at work for each row and node.
         digits: -log of the error that each integral may have, but for a factor of about 2.
     """
-    # this is right for the rows that are sure whatever the mask; the others are filled in below
-    result = LogisticExpectations(torch.sigmoid(mean), torch.zeros_like(mean), mean.abs() / 2)
-    reach = mean.abs() + spread
-    unsure = (mean.abs() - spread <= digits + 5).nonzero()[:, 0]
-    if not len(unsure):
-        return result
-    for rows in unsure[reach[unsure].argsort()].split(max(1, _block_size(mean) // (8 * width))):
-        farthest = 2 ** (math.ceil(8 * math.log2(max(1, reach[rows[-1]].item()))) / 8)  # few numbers, to know again
-        nodes = _nodes(farthest, digits, mean.device)
-        odd, entropy, even = sums(rows, nodes)
-        result.probability[rows] = (0.5 + odd).clamp(0, 1)  # rounding may lead beyond
-        result.entropy[rows] = entropy.clamp(0, math.log(2))
-        result.log_cosh[rows] = math.log(2) + nodes.weights[2].sum() - even
-    return result
+    size, made = mean.abs(), mean.new_zeros(3, len(mean))
+    unsure = size - spread <= digits + 5
+    reach, rows = size + spread, unsure.nonzero()[:, 0]
+    for some in rows[reach[rows].argsort()].split(max(1, _block_size(mean) // (8 * width))) if len(rows) else ():
+        farthest = 2 ** (math.ceil(8 * math.log2(max(1, reach[some[-1]].item()))) / 8)  # few numbers, to know again
+        fill(some, _nodes(farthest, digits, mean.device), made)
+    odd, entropy, even = made  # 0 for the rows that are sure whatever the mask
+    return LogisticExpectations(
+        torch.where(unsure, (0.5 + odd).clamp_(0, 1), mean.sigmoid()),  # rounding may lead beyond
+        entropy.clamp_(0, math.log(2)),
+        torch.where(unsure, math.log(2) + even, size / 2),
+    )

@@ -30,7 +30,7 @@ NODES = 2 * (FREQUENCIES - 1)
 DIGITS = 28.0  # X is outside its interval with a probability of about e^-28
 LARGEST = 1e20  # variance above which Gumbel noise is too small to matter, and only the ratio to the means counts
 LENGTHS = 80, 595  # intervals have a length of 2^(k / 16), for k from the first to before the last
-BLOCK_SIZE = {"cpu": 2**17, "cuda": 2**22}  # classes times nodes at work: a core's cache, enough to fill a GPU
+BLOCK_SIZE = {"cpu": 2**16, "cuda": 2**22}  # classes times nodes at work: a core's cache, enough to fill a GPU
 
 
 class SoftmaxExpectations(NamedTuple):

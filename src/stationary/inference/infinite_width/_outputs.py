@@ -22,10 +22,20 @@ def of_classes(mean: Tensor, variance: Tensor, offset: Tensor) -> Any:
     return Bernoulli.from_gaussian(offset + mean, variance)
 
 
+def probs_of(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float, like: Tensor) -> Tensor:
+    """(n, c) the probabilities alone, at a temperature, in the type of another tensor."""
+    probs: Tensor = of_classes(mean, temperature * variance, offset).probs
+    return at_least_tiny(probs.to(like))
+
+
+def at_least_tiny(probs: Tensor) -> Tensor:
+    """The probabilities, none of which is 0 by rounding, which would make the NLPD infinite."""
+    return probs.clamp(min=torch.finfo(probs.dtype).tiny)
+
+
 def classes_nlpd(mean: Tensor, variance: Tensor, offset: Tensor, temperature: float, y: Tensor) -> float:
     """The negative log probability of the targets, a mean over rows."""
     probs = of_classes(mean, temperature * variance, offset).probs
-    tiny = torch.finfo(probs.dtype).tiny
     if y.ndim == 1:
-        return float(-probs.gather(1, y[:, None]).clamp(min=tiny).log().mean())
-    return float(-torch.where(y.bool(), probs, 1 - probs).clamp(min=tiny).log().sum(1).mean())
+        return float(-at_least_tiny(probs.gather(1, y[:, None])).log().mean())
+    return float(-at_least_tiny(torch.where(y.bool(), probs, 1 - probs)).log().sum(1).mean())

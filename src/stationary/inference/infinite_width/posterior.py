@@ -17,7 +17,7 @@ from stationary.inference.infinite_width._geometry import Geometry
 from stationary.inference.infinite_width._joint import joint_moments
 from stationary.inference.infinite_width._journal import Journal
 from stationary.inference.infinite_width._numbers import Numbers
-from stationary.inference.infinite_width._outputs import mixed, of_classes
+from stationary.inference.infinite_width._outputs import at_least_tiny, mixed, of_classes, probs_of
 from stationary.inference.infinite_width._sums import Total, alone
 from stationary.inference.infinite_width._trunk import Fingerprint, Place, Rows, check_labels, collect, read
 from stationary.nn.inputs import prepared
@@ -128,9 +128,8 @@ class InfiniteWidthPosterior:
                 f"{family.__name__}: leave it out"
             )
         z = self._features(x)
-        waits = (
-            self.family is Bernoulli or self.numbers.input_noise is not None
-        )  # integrals and solves wait for the GPU
+        # integrals and solves wait for the GPU
+        waits = self.family is Bernoulli or self.numbers.input_noise is not None
         return self._replayed(self._of_features, z) if z.is_cuda and not waits else self._of_features(z)
 
     def _of_features(self, z: Tensor) -> Any:
@@ -144,22 +143,18 @@ class InfiniteWidthPosterior:
 
     def _prediction(self, mean: Tensor, variance: Tensor, noise: Tensor | None, like: Tensor) -> Any:
         """The prediction of outputs with this mean, for classes without their prior mean, this variance and noise."""
-        where: dict[str, Any] = {"device": like.device, "dtype": like.dtype}
         if self.family is Gaussian:
             assert noise is not None
-            parts = (mean, variance, noise.expand_as(mean))
-            return Gaussian(*(part.to(**where) for part in parts))
+            return Gaussian(*(part.to(like) for part in (mean, variance, noise.expand_as(mean))))
         offset, temperature = self.numbers.offset, self.numbers.temperature
         if temperature == 1:
-            pred = of_classes(mean, variance, offset)
-            kept = pred.tensors()
+            kept = (pred := of_classes(mean, variance, offset)).tensors()
         else:  # the variance and the mutual information are the posterior's own
             pred = of_classes(mean.repeat(2, 1), torch.cat([temperature * variance, variance]), offset)
             kept = {name: each[: len(mean)] for name, each in pred.tensors().items()}
             kept |= {"output_variance": variance.expand_as(mean), "information": pred.mutual_information()[len(mean) :]}
-        made = {name: each.to(**where) for name, each in kept.items()}
-        least = torch.finfo(like.dtype).tiny  # a smaller probability would become 0, and the NLPD infinite
-        return replace(pred, **made | {"probs": made["probs"].clamp(min=least)})
+        made = {name: each.to(like) for name, each in kept.items()}
+        return replace(pred, **made | {"probs": at_least_tiny(made["probs"])})
 
     def untempered(self) -> "InfiniteWidthPosterior":
         """The same posterior at temperature 1, whose variance and mutual information are its own."""
@@ -192,6 +187,11 @@ class InfiniteWidthPosterior:
         some = u.split(at_a_time(u, self.basis.size))
         every = [[each.basis.similarity(part) @ each._products.weights for part in some] for each in self._every]
         return torch.stack([torch.cat(parts) for parts in every]).mean(0) + self.numbers.offset
+
+    def probs(self, x: Inputs) -> Tensor:
+        """The probabilities (n, c) of classes alone, without a second integral for their mutual information."""
+        z = self._features(x)
+        return probs_of(*self._moments(self._place_of(z)), self.numbers.offset, self.numbers.temperature, z)
 
     def joint(self, x: Inputs, *, group_size: int | None = None) -> Joint:
         """The joint distribution of the outputs at all rows of x, in float64, at temperature 1; differentiable in x.
