@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stationary import _native
+from stationary._native import compiled, in_c
 from stationary.activations import Matern
 from stationary.activations.functional import matern_twin
 from stationary.inference._readout import WIDE
@@ -46,7 +46,7 @@ class _Head(NamedTuple):
 
 def of_classes(network: nn.Module, x: Inputs, method: "ExactDropout") -> Categorical | None:
     """What the method predicts for rows (n, d) with a network in eval mode; None where C does not cover it."""
-    if not isinstance(x, Tensor) or not x.is_cpu or x.ndim != 2 or _native.compiled() is None:
+    if not isinstance(x, Tensor) or not x.is_cpu or x.ndim != 2 or compiled() is None:
         return None
     head = _head_of(network, method)
     if head is None or len(head.weight) > WIDE or (method.approximate and len(head.weight) == 2):
@@ -123,7 +123,7 @@ def _sums(head: _Head, z: Tensor, of_units: Tensor, of_squares: Tensor, shares: 
     sizes = *z.shape, len(shares), len(of_units), len(of_squares), degree, head.power
     weight, bias = head.hidden
     own = in_panels(weight), bias, head.constants, in_panels(of_units), in_panels(of_squares), shares
-    return made if _native.in_c("layer_sums", sizes, z, *own, made) else None
+    return made if in_c("layer_sums", sizes, z, *own, made) else None
 
 
 def in_panels(weight: Tensor) -> Tensor:
