@@ -75,24 +75,36 @@ def folded(some: Iterable[Table]) -> list[list[str]]:
 
 
 def left_out(root: Path, name: str) -> str:
-    """The benchmark of left-out classes: a row for each method, the mean of each measure over the folds; or nothing."""
+    """The benchmark of left-out classes: a row for each method, the mean of each measure over the folds; or nothing.
+
+    The last column is of heads that have learnt all classes, where there are any.
+    """
     path = root / "results" / "benchmarks" / name
     if not path.exists():
         return ""
-    folds = json.loads(path.read_bytes())["folds"]
+    content = json.loads(path.read_bytes())
+    folds, of_all = content["folds"], content.get("all classes", {})
     label = lambda method: protocol.PROTOCOL[method].label if method in protocol.PROTOCOL else method  # noqa: E731
     measures = {
         "AUROC": "its own score",
         "AUROC energy": "energy",
         "AUROC mutual information": "mutual information",
+        "AUROC std": "std",
         "AUROC entropy": "entropy",
         "NLPD": "NLPD of known rows",
+        "ECE": "ECE of known rows",
+        "seconds": "seconds",
     }
-    lines = [("method", *measures.values()), (":--", *("--:" for _ in measures))]
+    measured = {measure for numbers in folds[0]["methods"].values() for measure in numbers}
+    measures = {measure: shown for measure, shown in measures.items() if measure in measured}
+    last = ("NLPD of ten classes",) * bool(of_all)
+    lines = [("method", *measures.values(), *last), (":--", *("--:" for _ in (*measures, *last)))]
     for method, numbers in folds[0]["methods"].items():
         means = {m: float(np.mean([fold["methods"][method][m] for fold in folds])) for m in measures if m in numbers}
-        digits = lambda measure: 4 if measure == "NLPD" else 3  # noqa: E731
-        lines.append((label(method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures)))
+        digits = lambda measure: {"NLPD": 4, "ECE": 4, "seconds": 0}.get(measure, 3)  # noqa: E731
+        cells = [f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures]
+        nlpd = [f"{of_all[method]['NLPD']:.4f}" if method in of_all else "–"] * bool(of_all)
+        lines.append((label(method), *cells, *nlpd))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -193,11 +205,14 @@ def page_of_details(root: Path) -> str:
         protocol="\n".join(f"| {' | '.join(row)} |" for row in grid),
         network=protocol.NETWORK_RULE,
         cifar10=protocol.CIFAR10_RULE,
+        third_rule=protocol.THIRD_RULE,
         training=protocol.TRAINING_RULE,
         trunks=json.loads((folder / "trunks.json").read_bytes()),
         gains=gains,
         left_out=left_out(root, "arena_left_out.json"),
         left_out_intents=left_out(root, "arena_left_out-clinc150.json"),
+        left_out_behind=left_out(root, "arena_left_out-imagenet.json"),
+        third=tables([report_second.table_of_third(found)])[0],
         second=tables([report_second.table(found)])[0],
         origins=origins(folder),
     )

@@ -24,7 +24,8 @@ def ranks(found: Found) -> dict[Place, dict[str, int]]:
     for (_, dataset), methods in found.items():
         names = {name for values in methods.values() for numbers in values.values() for name in numbers}
         for name in sorted(name for name in names if name.startswith(AUROC)):
-            means = {method: np.mean([of[name] for of in values.values()]) for method, values in methods.items()}
+            ranked = {method: values for method, values in methods.items() if not PROTOCOL[method].only}
+            means = {method: np.mean([of[name] for of in values.values()]) for method, values in ranked.items()}
             of_means = rankdata([-mean for mean in means.values()], method="min")
             places[dataset, name.removeprefix(AUROC)] = dict(zip(means, map(int, of_means), strict=True))
     return places
