@@ -20,7 +20,7 @@ SCORES = {  # a higher score is farther out; p are a method's probabilities and 
 }
 INFINITE_WIDTH = "infinite width"
 FROM_NETWORK = "infinite width from the network"  # chosen by validation rows, after the first results were known
-MORE_ROWS = "infinite width from the network, more rows"  # the same, after the second ones
+MORE_ROWS = "infinite width from the network with more rows"  # the same, after the second ones
 ROWS_OF_FEATURE = 3  # inducing rows for each feature, where that makes more than by default
 OUR_FIT = "stationary, on layers of torch"  # a peer that is nobody's package: networks that our own ``fit`` trains
 NETWORK_METHOD = (
