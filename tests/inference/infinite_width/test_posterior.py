@@ -363,7 +363,7 @@ def test_with_a_trunk_and_without_validation_rows_there_is_a_warning():
 
 def test_fewer_inducing_inputs_than_features_cannot_determine_a_network():
     many = lambda n, **other: replace(GIVEN, n_inducing=n, **other).posterior(nn.Linear(4, 3), (X, LABELS))
-    with pytest.warns(UserWarning, match="n_inducing should be at least 4 .* got 3: pass n_inducing=8, or") as warned:
+    with pytest.warns(UserWarning, match="n_inducing should be at least 4 .* got 3: pass n_inducing=12, or") as warned:
         many(3, prior_mean="network")
     assert warned[0].filename == __file__, "it points to the call"
     few = torch.cat([X[:5]] * 2, 1)

@@ -244,6 +244,10 @@ def test_the_third_configuration_stands_beside_the_others_and_has_no_rank():
     assert [value.mean for value in rows[0][1:4]] == pytest.approx([0.55, 0.7, 0.8])
     assert rows[0][4:] == ("+0.1000 ± 0.1000", "KNN 0.8750", "\N{MINUS SIGN}0.0750 ± 0.0250", 1)
     assert rows[1][5:] == ("the network 0.3000", "\N{MINUS SIGN}0.1000 ± 0.0000", None)
+    methods[MORE_ROWS] = {
+        seed: numbers | {"AUROC by the energy: far": 0.7 + 0.1 * seed} for seed, numbers in methods[MORE_ROWS].items()
+    }
+    assert report_second.by_energy(found) == "0.750"
     (of,) = [of for (data, _), of in ranks.ranks(found).items() if data == "cifar10-imagenet"]
     assert MORE_ROWS not in of and of["knn"] == 1
     assert not any("more rows" in said for said in report.in_words({"knn": methods["knn"]}))

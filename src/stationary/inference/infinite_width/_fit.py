@@ -112,7 +112,7 @@ class Fit:
         if n < min(d, every):
             warnings.warn(
                 f"n_inducing should be at least {min(d, every)} for prior_mean='network', whose outputs on {d} "
-                f"features fewer inducing inputs cannot determine; got {n}: pass n_inducing={min(2 * d, every)}, or "
+                f"features fewer inducing inputs cannot determine; got {n}: pass n_inducing={min(3 * d, every)}, or "
                 "prior_mean='uniform'",
                 stacklevel=4,
             )

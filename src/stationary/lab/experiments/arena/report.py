@@ -100,7 +100,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             + ["On tables:"] * bool(on_tables)
             + on_tables
         ),
-        figures={"arena": ranks.figure(found)} if found else {},
+        figures={"arena": ranks.figure(found)} if ranks.ranks(found) else {},
         captions={
             "arena": "Rank of each method by AUROC, 1 is the best, on each kind of unknown inputs; ours in orange."
         },

@@ -8,12 +8,12 @@ from stationary.lab.experiments.arena.protocol import (
     PROTOCOL,
 )
 from stationary.lab.experiments.arena.seeds import Methods, over_seeds, signed
-from stationary.lab.experiments.arena.words import name_of
+from stationary.lab.experiments.arena.words import listed, name_of
 from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Measured, Table
 
 BESIDE_NETWORK = ("NLPD", "ECE")  # measures of known inputs, of which the network itself has some too
-AUROC = "AUROC: "
+AUROC, ENERGY = "AUROC: ", "AUROC by the energy: "
 
 
 def table(found: dict[tuple[str, str], Methods]) -> Table:
@@ -74,6 +74,13 @@ def table_of_third(found: dict[tuple[str, str], Methods]) -> Table:
         "over seeds, differences with their paired standard errors, and how many peers are better than the third."
     )
     return Table(caption, columns, tuple(rows))
+
+
+def by_energy(found: dict[tuple[str, str], Methods]) -> str:
+    """List the AUROC that the third configuration would have by the energy, in the order of the table."""
+    of_third = [methods[MORE_ROWS] for methods in found.values() if MORE_ROWS in methods]
+    named = [(values, name) for values in of_third for name in next(iter(values.values())) if name.startswith(ENERGY)]
+    return listed(f"{over_seeds(values, name).mean:.3f}" for values, name in named)
 
 
 def best_peer(methods: Methods, name: str) -> str:
