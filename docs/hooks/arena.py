@@ -189,6 +189,9 @@ def page(root: Path) -> str:
         recipes=of_recipes,
         verdict=report_second.verdict(found),
         third=tables([report_second.table_of_third(found)])[0],
+        lengthscales=" to ".join(
+            f"{end(numbers['chosen lengthscale'] for numbers in behind[first].values()):.1f}" for end in (min, max)
+        ),
         by_energy=report_second.by_energy(found),
         of_mnist={
             name: f"{report.over_seeds(behind[name], measure).mean:.2f}"
