@@ -85,13 +85,18 @@ def left_out(root: Path, name: str) -> str:
         "AUROC": "its own score",
         "AUROC energy": "energy",
         "AUROC mutual information": "mutual information",
+        "AUROC std": "std",
         "AUROC entropy": "entropy",
         "NLPD": "NLPD of known rows",
+        "ECE": "ECE of known rows",
+        "seconds": "seconds",
     }
+    measured = {measure for numbers in folds[0]["methods"].values() for measure in numbers}
+    measures = {measure: shown for measure, shown in measures.items() if measure in measured}
     lines = [("method", *measures.values()), (":--", *("--:" for _ in measures))]
     for method, numbers in folds[0]["methods"].items():
         means = {m: float(np.mean([fold["methods"][method][m] for fold in folds])) for m in measures if m in numbers}
-        digits = lambda measure: 4 if measure == "NLPD" else 3  # noqa: E731
+        digits = lambda measure: {"NLPD": 4, "ECE": 4, "seconds": 0}.get(measure, 3)  # noqa: E731
         lines.append((label(method), *(f"{means[m]:.{digits(m)}f}" if m in means else "–" for m in measures)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -107,6 +112,22 @@ def first_and_now(folder: Path) -> str:
         each = [report_tables.mean(of, "finite network", name) for name in names for of in (methods, now[dataset])]
         lines.append((words.name_of(dataset), *(f"{value:.2f}" for value in each)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def agreement(folder: Path) -> str:
+    """How far results on features that were computed again are from the stored ones, seed by seed."""
+    before, again = (report.by_dataset(results(each)) for each in (folder, folder / "again"))
+    runs: dict[str, int] = {}
+    apart: dict[str, float] = {}
+    for place, methods in again.items():
+        for method, values in methods.items():
+            runs[method] = runs.get(method, 0) + len(values)
+            for seed, name in ((seed, name) for seed, numbers in values.items() for name in numbers):
+                kind, difference = name.partition(": ")[0], values[seed][name] - before[place][method][seed][name]
+                apart[kind] = max(apart.get(kind, 0.0), abs(difference))
+    ran = words.listed(f"{words.called(protocol.PROTOCOL[method].label)} ({n} runs)" for method, n in runs.items())
+    most = words.listed(f"{apart[kind]:.4f} in {kind}" for kind in ("AUROC", "NLPD", "ECE"))
+    return f"Run there again, {ran} agree with their stored results of the same seed to {most}."
 
 
 def template(name: str) -> jinja2.Template:
@@ -144,6 +165,7 @@ def page(root: Path) -> str:
     of_recipes, _ = tables(report_recipes.tables(recipes, seconds))
     opening = report_opening.table(every, RECOMMENDED)
     above = report_opening.nobody_above(every, RECOMMENDED)
+    behind = found["unknown images", "cifar10-imagenet"]
     mean_ranks = list(ranks.ordered(ranks.ranks(found)).items())[:6]
     first, second = protocol.INFINITE_WIDTH, protocol.FROM_NETWORK
     return template("arena").render(
@@ -166,6 +188,15 @@ def page(root: Path) -> str:
         recipes_rule=protocol.RECIPES_RULE,
         recipes=of_recipes,
         verdict=report_second.verdict(found),
+        third=tables([report_second.table_of_third(found)])[0],
+        lengthscales=" to ".join(
+            f"{end(numbers['chosen lengthscale'] for numbers in behind[first].values()):.1f}" for end in (min, max)
+        ),
+        by_energy=report_second.by_energy(found),
+        of_mnist={
+            name: f"{report.over_seeds(behind[name], measure).mean:.2f}"
+            for name, measure in (("knn", "AUROC: MNIST"), (protocol.MORE_ROWS, "AUROC by the std: MNIST"))
+        },
         hours=hours(folder),
     )
 
@@ -193,11 +224,14 @@ def page_of_details(root: Path) -> str:
         protocol="\n".join(f"| {' | '.join(row)} |" for row in grid),
         network=protocol.NETWORK_RULE,
         cifar10=protocol.CIFAR10_RULE,
+        third_rule=protocol.THIRD_RULE,
+        agreement=agreement(folder),
         training=protocol.TRAINING_RULE,
         trunks=json.loads((folder / "trunks.json").read_bytes()),
         gains=gains,
         left_out=left_out(root, "arena_left_out.json"),
         left_out_intents=left_out(root, "arena_left_out-clinc150.json"),
+        left_out_behind=left_out(root, "arena_left_out-imagenet.json"),
         second=tables([report_second.table(found)])[0],
         origins=origins(folder),
     )

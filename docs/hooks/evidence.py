@@ -58,7 +58,8 @@ def areas(root: Path = ROOT, event: str = "") -> dict[tuple[str, str], dict[str,
     with (root / "results" / "arena" / "summary.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             behind_a_trunk = row["event"] not in (*OF_EVENT, TRAINING)
-            if row["metric"] == "AUROC" and (row["event"] == event if event else behind_a_trunk):
+            everywhere = row["method"] not in PROTOCOL or not PROTOCOL[row["method"]].only
+            if row["metric"] == "AUROC" and everywhere and (row["event"] == event if event else behind_a_trunk):
                 cell = Cell(float(row["mean"]), int(row["n"]))
                 found.setdefault((row["data"], row["unknown"]), {})[row["method"]] = cell
     return found

@@ -10,7 +10,15 @@ from pages import hook
 from stationary.lab.experiments.arena import report, report_recipes, report_second, report_tables
 from stationary.lab.experiments.arena.config import EVENTS, FROZEN, IMAGES, TRAINING, Config, configs, one_ensemble
 from stationary.lab.experiments.arena.digests import FEATURES
-from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, PROTOCOL, RECIPES, rows
+from stationary.lab.experiments.arena.protocol import (
+    FROM_NETWORK,
+    INFINITE_WIDTH,
+    MORE_ROWS,
+    PROTOCOL,
+    RECIPES,
+    ROWS_OF_FEATURE,
+    rows,
+)
 from stationary.lab.experiments.arena.protocol_tables import (
     DRAWS,
     KINDS,
@@ -69,15 +77,32 @@ def test_stored_runs_are_configurations_with_an_origin():
 def test_features_are_those_of_the_trunks():
     """The first trunks are those of Fashion-MNIST; others stand under their own name."""
     about = json.loads((STORED / "trunks.json").read_text())
+    again = about["cifar10-imagenet"]["again"]["sha256"]  # computed again for the third configuration
     of = {"fashion-mnist": about} | {name: entry for name, entry in about.items() if "trunks" in entry}
     of |= {f"{name}-five": entry for name, entry in of.items() if name in ("cifar10", "cifar10-imagenet")}
     digests = {name: {trunk["seed"]: trunk["sha256"] for trunk in entry["trunks"]} for name, entry in of.items()}
-    assert {f"arena-{name}": tuple(digests[name].values()) for name in of if not name.endswith("-five")} == FEATURES
+    known = {f"arena-{name}": tuple(digests[name].values()) for name in of if not name.endswith("-five")}
+    assert known | {"arena-cifar10-imagenet": (*known["arena-cifar10-imagenet"], again)} == FEATURES
     for content in hook("arena").stored(STORED):
         dataset, method, seeds = (content["config"][key] for key in ("dataset", "method", "seeds"))
         if EVENTS[dataset] in (IMAGES, TRAINING) and not one_ensemble(dataset, method):
             expected = [digests[dataset][0 if dataset in FROZEN else seed] for seed in seeds]
-            assert content["numbers"]["features"] == expected
+            assert content["numbers"]["features"] == ([again] * len(seeds) if method == MORE_ROWS else expected)
+
+
+def test_features_that_were_computed_again_are_level_with_the_stored_ones():
+    """What the third configuration stands beside was fitted to the stored ones."""
+    sha256 = json.loads((STORED / "trunks.json").read_text())["cifar10-imagenet"]["again"]["sha256"]
+    again = hook("arena").stored(STORED / "again")
+    assert {content["config"]["method"] for content in again} >= {"knn", "she", "vim", "energy"}
+    name_of = lambda content: (content["config"]["dataset"], content["config"]["method"])
+    before = {name_of(content): content["numbers"] for content in hook("arena").stored(STORED)}
+    for content in again:
+        old, new = before[name_of(content)], content["numbers"]
+        assert set(new["features"]) == {sha256} and sha256 not in old["features"]
+        for measure in (name for name in new if name.startswith("AUROC: ") or name in ("NLPD", "ECE")):
+            seeds = zip(content["config"]["seeds"], new[measure], strict=True)
+            assert max(abs(value - old[measure][seed]) for seed, value in seeds) < 0.002, name_of(content)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +151,53 @@ def test_who_else_is_to_be_used_for_images(found):
         assert len(every) == 9 and sum(ahead(methods, peer, FROM_NETWORK, unknown) for methods, unknown in every) == 5
     trained = [found[dataset] for dataset, event in EVENTS.items() if event == IMAGES and dataset not in FROZEN]
     assert all(lowest(methods, "NLPD") == {"ensemble"} for methods in trained)
+
+
+def test_classes_left_out_chose_the_third_configuration():
+    """Its number of inducing rows by the NLPD of known rows, its score by the mean AUROC over all data sets."""
+    files = {"": 300, "-clinc150": 600, "-imagenet": 3840}
+    stored = {
+        name: json.loads((ROOT / "results" / "benchmarks" / f"arena_left_out{name}.json").read_text())["folds"]
+        for name in files
+    }
+    kind = "infinite width, white, network"
+    mean = lambda name, method, measure: np.mean([fold["methods"][method][measure] for fold in stored[name]])
+    nlpd = {n: mean("-imagenet", f"{kind}, {n:,} rows", "NLPD") for n in (1000, 2560, 3840)}
+    assert min(nlpd, key=lambda n: nlpd[n]) == 1280 * ROWS_OF_FEATURE
+    ece = {n: mean("-imagenet", f"{kind}, {n:,} rows", "ECE") for n in nlpd}
+    assert min(ece, key=lambda n: ece[n]) == 1280 * ROWS_OF_FEATURE
+    heads = {name: kind if rows < 1000 else f"{kind}, {rows:,} rows" for name, rows in files.items()}
+    scores = {
+        score: np.mean([mean(name, head, f"AUROC {score}") for name, head in heads.items()])
+        for score in ("energy", "mutual information", "entropy")
+    }
+    assert max(scores, key=lambda score: scores[score]) == "mutual information"
+    of_pairs = [fold["methods"][heads["-imagenet"]] for fold in stored["-imagenet"]]
+    told = [[of[f"AUROC {score}"] for of in of_pairs] for score in ("energy", "std", "mutual information")]
+    assert [f"{of[0]:.3f}" for of in told] == ["0.872", "0.941", "0.921"], "as the page of details says"
+    assert all(
+        std < energy and abs(information - energy) < 0.003
+        for energy, std, information in list(zip(*told, strict=True))[1:]
+    )
+
+
+def test_the_third_configuration_mends_the_nlpd_and_stays_behind_knn_and_she(found):
+    """The words below its table are those of the template; here is what they rest on."""
+    ten, five = (found[dataset] for dataset in PROTOCOL[MORE_ROWS].only)
+    over = lambda methods, other, name: report_second.minus(methods, MORE_ROWS, other, name)
+    every = [(of, f"AUROC: {unknown}") for of in (ten, five) for unknown in report.unknowns(of)]
+    second, first = ([over(of, other, name) for of, name in every] for other in (FROM_NETWORK, INFINITE_WIDTH))
+    assert len(every) == 4 and all(one.mean > one.std for one in (*second, *first[:3]))
+    assert abs(first[3].mean) < first[3].std
+    for methods in (ten, five):
+        nlpd, ece = (over(methods, "msp", name) for name in ("NLPD", "ECE"))
+        assert nlpd.mean <= 0 and ece.mean > ece.std
+    assert all(ahead(ten, peer, MORE_ROWS, unknown) for peer in ("knn", "she") for unknown in report.unknowns(ten))
+    energy = [over_seeds(of[MORE_ROWS], name.replace(":", " by the energy:")).mean for of, name in every]
+    information = [over_seeds(of[MORE_ROWS], name).mean for of, name in every]
+    before = [over_seeds(of[FROM_NETWORK], name).mean for of, name in every]
+    assert [a > b for a, b in zip(information, energy, strict=True)] == [True, True, True, False]
+    assert [a > b + 0.001 for a, b in zip(energy, before, strict=True)] == [False, True, True, True]
 
 
 def test_longer_training_is_where_others_are_ahead(found):

@@ -361,6 +361,20 @@ def test_with_a_trunk_and_without_validation_rows_there_is_a_warning():
         st.InfiniteWidth(n_inducing=50).posterior(nn.Linear(4, 3), (X, LABELS))
 
 
+def test_fewer_inducing_inputs_than_features_cannot_determine_a_network():
+    many = lambda n, **other: replace(GIVEN, n_inducing=n, **other).posterior(nn.Linear(4, 3), (X, LABELS))
+    with pytest.warns(UserWarning, match="n_inducing should be at least 4 .* got 3: pass n_inducing=12, or") as warned:
+        many(3, prior_mean="network")
+    assert warned[0].filename == __file__, "it points to the call"
+    few = torch.cat([X[:5]] * 2, 1)
+    with pytest.warns(UserWarning, match="at least 5 .* on 8 features .* got 3: pass n_inducing=5"):
+        replace(GIVEN, n_inducing=3, prior_mean="network").posterior(nn.Linear(8, 3), (few, LABELS[:5]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        many(4, prior_mean="network"), many(3)
+        replace(GIVEN, prior_mean="network").posterior(nn.Linear(8, 3), (few, LABELS[:5]))
+
+
 def test_the_search_is_deterministic_and_shows_itself(capsys):
     method = st.InfiniteWidth(n_inducing=50, verbose=True)
     a, b = (method.posterior(network().eval(), (X, LABELS), validation=(X[:80] + 0.3, LABELS[:80])) for _ in range(2))

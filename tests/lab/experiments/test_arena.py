@@ -27,10 +27,17 @@ from stationary.lab.experiments.arena import (
     run,
     trunks,
 )
-from stationary.lab.experiments.arena.methods import METHODS, Judged
+from stationary.lab.experiments.arena.methods import METHODS, Judged, ours
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.methods.classifiers import vbll_outputs
-from stationary.lab.experiments.arena.protocol import PROTOCOL, SCORES
+from stationary.lab.experiments.arena.protocol import (
+    FROM_NETWORK,
+    INFINITE_WIDTH,
+    MORE_ROWS,
+    PROTOCOL,
+    ROWS_OF_FEATURE,
+    SCORES,
+)
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.arena.tasks import Standardised, folded
 
@@ -61,7 +68,7 @@ def fitted(task):
 def test_every_method_has_a_protocol():
     assert list(METHODS) == list(PROTOCOL)
     assert all(entry.score in SCORES for entry in PROTOCOL.values())
-    ours = {"finite head", "restored prior", "infinite width", "infinite width from the network"}
+    ours = {"finite head", "restored prior", INFINITE_WIDTH, FROM_NETWORK, MORE_ROWS}
     assert {name for name, entry in PROTOCOL.items() if entry.ours} == ours
 
 
@@ -127,6 +134,16 @@ def test_the_outputs_of_vbll_are_those_of_its_own_code():
     layer, x = DiscClassification(7, 4, 0.01, "diagonal").double(), torch.randn(20, 7).double()
     ours, theirs = vbll_outputs(layer, x), layer.logit_predictive(x)
     assert torch.allclose(ours.mean, theirs.mean) and torch.allclose(ours.scale, theirs.scale)
+
+
+def test_a_method_stores_other_scores_than_the_one_that_judges(task, fitted):
+    known, far = (fitted(MORE_ROWS)(x) for x in (task.test[0], task.unknown["far away"]))
+    second = fitted(FROM_NETWORK)(task.test[0])
+    assert known.others["energy"].equal(second.scores), "300 rows are fewer than 1,000"
+    found = run.judged(known, task.test[1], {"u": far})
+    assert found["AUROC: u"] == metrics.auroc(known.scores, far.scores)
+    assert found["AUROC by the energy: u"] == metrics.auroc(known.others["energy"], far.others["energy"])
+    assert not any(name.startswith("AUROC by") for name in run.judged(second, task.test[1], {"u": second}))
 
 
 def test_metrics_are_those_of_the_definition():
@@ -204,6 +221,38 @@ def test_the_second_configuration_stands_beside_the_first_and_the_network():
     assert (first.mean, second.mean) == pytest.approx((0.5, 0.7)) and beside is None and peers == "1, 0"
     assert (difference.mean, difference.std) == pytest.approx((0.2, 0.1 / 3**0.5))
     assert rows[1][5].mean == pytest.approx(np.mean([0.1 - 0.7, 0.9 - 0.7, 0.1 - 0.7])) and rows[1][6] is None
+
+
+def test_the_third_configuration_has_more_rows_where_features_are_many(monkeypatch):
+    rows = []
+    monkeypatch.setattr(ours, "_limit", lambda task, network, method, *_: rows.append(method.n_inducing))
+    for features in (8, 1280):
+        ours.with_more_rows(run.generated(0, 20, features), 0)
+    assert rows == [1000, 1280 * ROWS_OF_FEATURE]
+
+
+def test_the_third_configuration_stands_beside_the_others_and_has_no_rank():
+    auroc = {INFINITE_WIDTH: (0.5, 0.6), FROM_NETWORK: (0.6, 0.8), MORE_ROWS: (0.8, 0.8), "knn": (0.9, 0.85)}
+    auroc |= {"msp": (0.7, 0.7)}
+    methods = {
+        name: {seed: {"AUROC: far": value, "NLPD": 1 - value, "ECE": 0.1} for seed, value in enumerate(values)}
+        for name, values in auroc.items()
+    }
+    found = {("event", "cifar10-imagenet"): methods, ("event", "other"): {"knn": methods["knn"]}}
+    rows = report_second.table_of_third(found).rows
+    assert [row[0].split(": ")[1] for row in rows] == ["far", "NLPD", "ECE"]
+    assert [value.mean for value in rows[0][1:4]] == pytest.approx([0.55, 0.7, 0.8])
+    assert rows[0][4:] == ("+0.1000 ± 0.1000", "KNN 0.8750", "\N{MINUS SIGN}0.0750 ± 0.0250", 1)
+    assert rows[1][5:] == ("the network 0.3000", "\N{MINUS SIGN}0.1000 ± 0.0000", None)
+    methods[MORE_ROWS] = {
+        seed: numbers | {"AUROC by the energy: far": 0.7 + 0.1 * seed} for seed, numbers in methods[MORE_ROWS].items()
+    }
+    assert report_second.by_energy(found) == "0.750"
+    (of,) = [of for (data, _), of in ranks.ranks(found).items() if data == "cifar10-imagenet"]
+    assert MORE_ROWS not in of and of["knn"] == 1
+    assert not any("more rows" in said for said in report.in_words({"knn": methods["knn"]}))
+    grid = {one.dataset for one in config.configs() if one.method == MORE_ROWS}
+    assert grid == set(PROTOCOL[MORE_ROWS].only)
 
 
 def test_a_single_seed_has_no_difference():

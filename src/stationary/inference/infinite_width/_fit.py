@@ -72,6 +72,7 @@ class Fit:
         z = self._all(rows.z[chosen])
         inducing, prior = geometry(z), None
         if method.prior_mean == "network":
+            self._check_inducing(len(z), rows)
             prior = outputs_of(self.network, self.place, z, family)
         if len(inducing) <= method.n_inducing and len(inducing) < 4000:
             inducing, number, counts = inducing.unique(dim=0, return_inverse=True, return_counts=True)
@@ -104,6 +105,17 @@ class Fit:
             for each in (numbers, *self.draws)
         ]
         return replace(made[0], draws=tuple(made[1:]))
+
+    def _check_inducing(self, n: int, rows: Rows) -> None:
+        """Warn where so many inducing inputs cannot tell what a linear layer on the features says elsewhere."""
+        d, every = rows.z.shape[1], int(self.total(rows.weight.new_tensor([len(rows)])))
+        if n < min(d, every):
+            warnings.warn(
+                f"n_inducing should be at least {min(d, every)} for prior_mean='network', whose outputs on {d} "
+                f"features fewer inducing inputs cannot determine; got {n}: pass n_inducing={min(3 * d, every)}, or "
+                "prior_mean='uniform'",
+                stacklevel=4,
+            )
 
     def _journal(self, rows: Rows, held: Rows | None, prior: Tensor | None) -> Journal:
         """The steps that a fit of the same settings, network and rows has taken before it was stopped."""

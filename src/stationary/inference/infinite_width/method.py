@@ -54,7 +54,8 @@ class InfiniteWidth(Method):
             over, beside the best one: draws from what the evidence of the rows leaves possible. Fit and prediction take
             about so many times longer; 8 are enough for wider intervals in gaps and beyond the data. 0 takes the best
             numbers as if they were known.
-        n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations.
+        n_inducing: number of training rows that carry the posterior, M; the fit takes O(n M (d + M)) operations. With
+            ``prior_mean="network"`` fewer than features cannot carry the network, and a warning says so.
         geometry: where features are far from each other: "polar" (direction and length), "euclidean" (standardised
             columns), "whitened" (features of rows of one class have the same spread in every direction), or "l2"
             (direction alone, which does not see what is too long). None is "polar" for a network with a trunk and

@@ -83,6 +83,7 @@ def configs(scale: str = "paper") -> list[Config]:
         Config(EVENTS[dataset], dataset, method, (seed,))
         for dataset in datasets
         for method in (JUDGES if EVENTS[dataset] == TRAINING else PROTOCOL)
+        if PROTOCOL[method].runs_on(dataset)
         for seed in range(SEEDS if scale == "paper" and not one_ensemble(dataset, method) else 1)
     ]
     return on_features + [

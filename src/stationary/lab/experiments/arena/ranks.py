@@ -18,13 +18,14 @@ Found: TypeAlias = dict[tuple[str, str], dict[str, dict[int, dict[str, float]]]]
 def ranks(found: Found) -> dict[Place, dict[str, int]]:
     """Return the rank of each method by data set and kind of unknown inputs.
 
-    1 is the highest mean AUROC, and equal ones share theirs.
+    1 is the highest mean AUROC, and equal ones share theirs. What runs on some data sets alone has none.
     """
     places = {}
     for (_, dataset), methods in found.items():
-        names = {name for values in methods.values() for numbers in values.values() for name in numbers}
+        ranked = {method: values for method, values in methods.items() if not PROTOCOL[method].only}
+        names = {name for values in ranked.values() for numbers in values.values() for name in numbers}
         for name in sorted(name for name in names if name.startswith(AUROC)):
-            means = {method: np.mean([of[name] for of in values.values()]) for method, values in methods.items()}
+            means = {method: np.mean([of[name] for of in values.values()]) for method, values in ranked.items()}
             of_means = rankdata([-mean for mean in means.values()], method="min")
             places[dataset, name.removeprefix(AUROC)] = dict(zip(means, map(int, of_means), strict=True))
     return places

@@ -100,7 +100,7 @@ def report(results: list[tuple[Config, Arrays]]) -> Section:
             + ["On tables:"] * bool(on_tables)
             + on_tables
         ),
-        figures={"arena": ranks.figure(found)} if found else {},
+        figures={"arena": ranks.figure(found)} if ranks.ranks(found) else {},
         captions={
             "arena": "Rank of each method by AUROC, 1 is the best, on each kind of unknown inputs; ours in orange."
         },
@@ -208,7 +208,8 @@ def in_words(methods: Methods) -> list[str]:
     said = [_against(methods, unknown, first=k == 0) for k, unknown in enumerate(unknowns(methods))]
     if any(has_probabilities(method) for method in methods):
         said.append(_on_known(methods))
-    if left_out := [called(entry.label) for method, entry in PROTOCOL.items() if method not in methods]:
+    everywhere = {method: entry for method, entry in PROTOCOL.items() if not entry.only}
+    if left_out := [called(entry.label) for method, entry in everywhere.items() if method not in methods]:
         said.append(f"There are no results of {listed(left_out)} here.")
     return said
 

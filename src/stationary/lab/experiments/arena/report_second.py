@@ -1,13 +1,19 @@
-"""The second configuration of infinite width beside the first and beside the network itself."""
+"""The second configuration of infinite width beside the first, and the third beside both, the network and the peers."""
 
-from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, NETWORK_METHOD, PROTOCOL
-from stationary.lab.experiments.arena.seeds import Methods, over_seeds
-from stationary.lab.experiments.arena.words import name_of
+from stationary.lab.experiments.arena.protocol import (
+    FROM_NETWORK,
+    INFINITE_WIDTH,
+    MORE_ROWS,
+    NETWORK_METHOD,
+    PROTOCOL,
+)
+from stationary.lab.experiments.arena.seeds import Methods, over_seeds, signed
+from stationary.lab.experiments.arena.words import listed, name_of
 from stationary.lab.experiments.paired import mean_difference
 from stationary.lab.report.content import Cell, Measured, Table
 
 BESIDE_NETWORK = ("NLPD", "ECE")  # measures of known inputs, of which the network itself has some too
-AUROC = "AUROC: "
+AUROC, ENERGY = "AUROC: ", "AUROC by the energy: "
 
 
 def table(found: dict[tuple[str, str], Methods]) -> Table:
@@ -34,6 +40,53 @@ def table(found: dict[tuple[str, str], Methods]) -> Table:
     caption = "Both configurations: mean and standard deviation over seeds; differences with their paired standard "
     caption += "errors; and how many peers are better than the first and than the second by more than one such error."
     return Table(caption, columns, tuple(rows))
+
+
+def table_of_third(found: dict[tuple[str, str], Methods]) -> Table:
+    """Make a table of all three configurations where the third has run, for the same measures.
+
+    What it is beside is the best peer of unknown inputs, and the network itself of known ones.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for (_, dataset), methods in found.items():
+        if MORE_ROWS not in methods:
+            continue
+        measures = next(iter(methods[MORE_ROWS].values()))
+        for name in (*(name for name in measures if name.startswith(AUROC)), *BESIDE_NETWORK):
+            known = name in BESIDE_NETWORK
+            beside = NETWORK_METHOD if known else best_peer(methods, name)
+            label = "the network" if known else PROTOCOL[beside].label
+            rows.append(
+                (
+                    f"{name_of(dataset)}: {name if known else name_of(name.removeprefix(AUROC))}",
+                    *(over_seeds(methods[ours], name) for ours in (INFINITE_WIDTH, FROM_NETWORK, MORE_ROWS)),
+                    signed(minus(methods, MORE_ROWS, FROM_NETWORK, name), 4),
+                    f"{label} {over_seeds(methods[beside], name).mean:.4f}",
+                    signed(minus(methods, MORE_ROWS, beside, name), 4),
+                    None if known else ahead(methods, MORE_ROWS, name),
+                )
+            )
+    columns = ("known: unknown", "first", "second", "third", "third minus second", "beside", "third minus it", "ahead")
+    caption = (
+        "The third configuration: AUROC of unknown inputs, NLPD and ECE of known ones; mean and standard deviation "
+    )
+    caption += (
+        "over seeds, differences with their paired standard errors, and how many peers are better than the third."
+    )
+    return Table(caption, columns, tuple(rows))
+
+
+def by_energy(found: dict[tuple[str, str], Methods]) -> str:
+    """List the AUROC that the third configuration would have by the energy, in the order of the table."""
+    of_third = [methods[MORE_ROWS] for methods in found.values() if MORE_ROWS in methods]
+    named = [(values, name) for values in of_third for name in next(iter(values.values())) if name.startswith(ENERGY)]
+    return listed(f"{over_seeds(values, name).mean:.3f}" for values, name in named)
+
+
+def best_peer(methods: Methods, name: str) -> str:
+    """Return the method of others with the highest mean."""
+    peers = [method for method in methods if not PROTOCOL[method].ours]
+    return max(peers, key=lambda method: over_seeds(methods[method], name).mean)
 
 
 def minus(methods: Methods, one: str, other: str, name: str) -> Measured | None:

@@ -70,13 +70,15 @@ def run(config: Config, device: str = "cpu") -> Arrays:
 
 
 def judged(known: Judged, y: torch.Tensor, unknown: dict[str, Judged]) -> dict[str, float]:
-    """Return the metrics by name; those of unknown inputs are named "metric: unknown"."""
+    """Return the metrics by name; those of unknown inputs are named "metric: unknown" and by other scores say so."""
     numbers = on_known(known, y)
     for name, other in unknown.items():
         scores = known.scores, other.scores
         numbers[f"AUROC: {name}"] = metrics.auroc(*scores)
         numbers[f"FPR95: {name}"] = metrics.fpr95(*scores)
         numbers[f"AUPR: {name}"] = metrics.aupr(*scores)
+        for kind in known.others:
+            numbers[f"AUROC by the {kind}: {name}"] = metrics.auroc(known.others[kind], other.others[kind])
     return numbers
 
 

@@ -1,7 +1,8 @@
 """What a fitted method is, and what several families share: training a head, and choosing from a grid."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -22,10 +23,12 @@ class Judged(NamedTuple):
     Args:
         probs: probabilities of the known classes, (n, c).
         scores: how far out each input looks, (n,); higher is farther.
+        others: other scores by name, which are stored beside the one that judges.
     """
 
     probs: Tensor
     scores: Tensor
+    others: Mapping[str, Tensor] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,9 @@ class Fitted:
     def __call__(self, x: Tensor) -> Judged:
         with torch.no_grad():
             parts = [self.judge(some) for some in x.split(BATCH)]
-        probs, scores = (torch.cat([part[k].detach().double() for part in parts]) for k in range(2))
-        return Judged(probs, scores)
+        joined = lambda of: torch.cat([tensor.detach().double() for tensor in of])  # noqa: E731
+        others = {name: joined(part.others[name] for part in parts) for name in parts[0].others}
+        return Judged(joined(part.probs for part in parts), joined(part.scores for part in parts), others)
 
 
 Fit: TypeAlias = Callable[[Task, int], Fitted]  # from a task and a seed

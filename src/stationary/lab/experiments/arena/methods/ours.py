@@ -1,15 +1,18 @@
 """Our heads, by one configuration for all events: finite, with the restored prior, and of infinite width."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from stationary.inference import ExactDropout, InfiniteWidth, Posterior, predict
 from stationary.lab.experiments.arena.methods.base import Fitted, Judged, by_entropy, probabilities, trained, training
+from stationary.lab.experiments.arena.protocol import ROWS_OF_FEATURE
 from stationary.lab.experiments.arena.tasks import Task
 from stationary.lab.runs import inside
 from stationary.nn import StationaryHead
 from stationary.nn.restored_prior import calibrate_prior
+from stationary.predictive import Categorical
 
 HIDDEN = 512  # as the paper takes it for images
 
@@ -40,7 +43,26 @@ def from_network(task: Task, seed: int) -> Fitted:
     return _limit(task, task.network, InfiniteWidth(geometry="whitened", prior_mean="network", seed=seed))
 
 
-def _limit(task: Task, network: nn.Linear, method: InfiniteWidth) -> Fitted:
+def with_more_rows(task: Task, seed: int) -> Fitted:
+    """Make the same posterior with enough inducing rows to determine a linear layer on many features."""
+    rows = max(1_000, ROWS_OF_FEATURE * task.n_features)
+    method = InfiniteWidth(geometry="whitened", prior_mean="network", n_inducing=rows, seed=seed)
+    return _limit(task, task.network, method, by_information)
+
+
+def by_energy(probs: Tensor, pred: Categorical) -> Judged:
+    return Judged(probs, pred.energy())
+
+
+def by_information(probs: Tensor, pred: Categorical) -> Judged:
+    others = {"energy": pred.energy(), "std": pred.output_variance[:, 0]}
+    return Judged(probs, pred.mutual_information(), others)
+
+
+def _limit(
+    task: Task, network: nn.Linear, method: InfiniteWidth, judged: Callable[[Tensor, Categorical], Judged] = by_energy
+) -> Fitted:
+    """Make the posterior, whose score is that of its prediction at temperature 1."""
     method = replace(method, per_column=False, **inside.of_fit())
     posterior = method.posterior(network, task.train, validation=task.validation)
     untempered, numbers = posterior.untempered(), posterior.numbers
@@ -49,4 +71,4 @@ def _limit(task: Task, network: nn.Linear, method: InfiniteWidth) -> Fitted:
         "variance": float(numbers.variance),
         "temperature": float(numbers.temperature),
     }
-    return Fitted(lambda x: Judged(probabilities(posterior, x), predict(untempered, x).energy()), chosen)
+    return Fitted(lambda x: judged(probabilities(posterior, x), predict(untempered, x, family=Categorical)), chosen)
