@@ -166,9 +166,6 @@ def test_classes_left_out_chose_the_third_configuration():
     assert min(nlpd, key=lambda n: nlpd[n]) == 1280 * ROWS_OF_FEATURE
     ece = {n: mean("-imagenet", f"{kind}, {n:,} rows", "ECE") for n in nlpd}
     assert min(ece, key=lambda n: ece[n]) == 1280 * ROWS_OF_FEATURE
-    polar = [mean("-imagenet", "infinite width, 3,840 rows", of) for of in ("NLPD", "AUROC mutual information")]
-    assert polar[0] < min(nlpd.values()) - 0.004
-    assert abs(polar[1] - mean("-imagenet", f"{kind}, 3,840 rows", "AUROC mutual information")) < 0.001
     heads = {name: kind if rows < 1000 else f"{kind}, {rows:,} rows" for name, rows in files.items()}
     scores = {
         score: np.mean([mean(name, head, f"AUROC {score}") for name, head in heads.items()])
