@@ -100,10 +100,15 @@ def test_gradients_of_a_layer_that_is_called_twice_add_up():
 def test_frozen_and_shared_layers_stay_plain():
     from stationary.training import _stacked_triton
 
-    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3, bias=False))
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), *(nn.Linear(3, 3) for _ in range(5)), nn.Embedding(3, 3))
     model[0].requires_grad_(False)
     model[3].weight = model[2].weight
-    assert _stacked_triton.fuse(model) == {} and [type(m) for m in model[:2]] == [nn.Linear, nn.ReLU]
+    model[4].bias = model[3].bias
+    model[5].weight = model[7].weight
+    model.append(model[6])  # one layer in two places
+    assert _stacked_triton.fuse(model) == {} and not any(isinstance(m, _stacked_triton.Linear) for m in model.modules())
+    model.append(nn.Linear(3, 3))
+    assert [*_stacked_triton.fuse(model)] == ["9"]
 
 
 @pytest.mark.gpu

@@ -65,13 +65,16 @@ class Layer:
 
 
 def fuse(model: nn.Module) -> dict[str, "Linear"]:
-    """Replace plain layers and activations by those of this file, and return the linear layers by name."""
-    shared = Counter(id(module.weight) for module in model.modules() if type(module) is nn.Linear)
+    """Replace plain layers and activations by those of this file, and return the linear layers by name.
+
+    What is frozen stays plain, and so does what has two names, such as a weight that two layers share.
+    """
+    names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
     plain = {
         module
         for module in model.modules()
-        if type(module) is nn.Linear and module.bias is not None and shared[id(module.weight)] == 1
-        if module.weight.requires_grad and module.bias.requires_grad
+        if type(module) is nn.Linear and module.bias is not None
+        if all(names[own] == 1 and own.requires_grad for own in (module.weight, module.bias))
     }
     for module in [module for module in model.modules() if type(module) is nn.Sequential]:
         for i, (layer, after) in enumerate(pairwise(module)):
