@@ -184,14 +184,15 @@ class _Linear(torch.autograd.Function):
         k, b, width = grad.shape
         layer, masked = ctx.layer, torch.empty_like(grad) if y else grad
         again = bool(layer.kept)  # it is called more than once
-        columns, rows = 64 if width >= 256 else 16, min(ROWS, triton.next_power_of_2(b))
+        columns = 64 if width >= 256 else 16  # of a tile: few where there are few, so that many programs run
+        rows = min(ROWS, triton.next_power_of_2(b))
         sums = partial(
             _reduce[triton.cdiv(width, columns), k],
             grad, y[0] if y else grad, masked, layer.grad_bias, b, width // 8, bool(y), again, rows, columns,
         )  # fmt: skip
         if y:
             sums()
-        torch.cuda.current_stream().record_event()  # without a call, cuBLAS warns that the thread has no context
+        torch.cuda.current_stream().record_event()  # gives this thread the context whose lack cuBLAS warns of
         grad_x = torch.bmm(masked, weight)[..., : ctx.n_in] if ctx.needs_input_grad[0] else None
         with layer.beside(masked, x):
             if not y:

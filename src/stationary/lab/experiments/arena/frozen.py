@@ -24,7 +24,7 @@ from stationary.lab.runs.provenance import environment
 
 NAME, SIZE = "efficientnet-lite0", 224  # pixels of a side, as in its training
 KEPT = 2_500  # number of training images of a class, the first ones
-PIECE = {"cpu": 10, "cuda": 500}  # images whose features are computed at once; a CPU takes 3 times as long for 50
+PIECE = {"cpu": 10, "cuda": 500}  # images computed at once: what the caches of a CPU hold, and what keeps a GPU busy
 
 
 def prepared(images: Tensor) -> Tensor:

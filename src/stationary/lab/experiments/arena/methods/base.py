@@ -46,9 +46,12 @@ class Fitted:
     def __call__(self, x: Tensor) -> Judged:
         with torch.no_grad():
             parts = [self.judge(some) for some in x.split(BATCH)]
-        joined = lambda of: torch.cat([tensor.detach().double() for tensor in of])  # noqa: E731
-        others = {name: joined(part.others[name] for part in parts) for name in parts[0].others}
-        return Judged(joined(part.probs for part in parts), joined(part.scores for part in parts), others)
+        others = {name: _joined(part.others[name] for part in parts) for name in parts[0].others}
+        return Judged(_joined(part.probs for part in parts), _joined(part.scores for part in parts), others)
+
+
+def _joined(parts: Iterable[Tensor]) -> Tensor:
+    return torch.cat([part.detach().double() for part in parts])
 
 
 Fit: TypeAlias = Callable[[Task, int], Fitted]  # from a task and a seed
