@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from stationary._checks import is_count
 from stationary._extras import extra
+from stationary._shared import threads_for
 from stationary.estimators._convergence import warn_unless_converged
 from stationary.inference import InfiniteWidth, Method, Posterior, fit
 from stationary.inference.base import Networks, check_method
@@ -42,8 +42,7 @@ ROWS = 2**11  # rows that are predicted at a time: what they need of memory is u
 # Several threads wait for each other after every operation: on two idle cores they save a quarter of the time, beside a
 # busy process they take twice as long and more (docs/speed.md). So one thread is enough below
 ENOUGH = 2**24  # multiplications in a pass of a batch of training,
-BULK = 2**28  # multiplications in a whole prediction, about ten milliseconds,
-FEW = {"cross_entropy": 2_001, "mse": 20_001}  # and rows in a fit of infinite width, by its loss
+BULK = 2**28  # and in a whole prediction, about ten milliseconds. A fit of infinite width takes them all
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -122,9 +121,8 @@ class Network(BaseEstimator):
         self.n_iter_ = training.epochs if trains else 1
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
-        of_limit = _threads(len(rows), FEW.get(loss, 0))
         batch = min(len(rows), training.batch_size or len(rows))
-        with _threads(batch * self._multiplications(), ENOUGH) if trains else of_limit:
+        with threads_for(batch * self._multiplications(), ENOUGH) if trains else nullcontext():
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -148,7 +146,7 @@ class Network(BaseEstimator):
         posterior, each = self.posterior_, self._multiplications()
         if isinstance(posterior, InfiniteWidthPosterior):
             each = posterior.basis.size**2  # for the variances by inducing inputs, most of the work
-        return _threads(n * each, BULK)
+        return threads_for(n * each, BULK)
 
     def _alone(self, name: str, X: Any) -> Tensor:
         """(n, c) what a function of the posterior gives for a batch, without the rest of a prediction."""
@@ -288,33 +286,6 @@ class _TrainedInSingle(Method):
 def _single(data: Pair) -> Pair:
     x, y = data
     return x.float(), y.float() if y.is_floating_point() else y
-
-
-class _OneThread:
-    """Inside, PyTorch computes with one thread: several would wait for each other, and so for a busy neighbour.
-
-    The number of threads is that of the process, so it comes back when the last of several fits at once is over.
-    """
-
-    lock, inside, before = Lock(), 0, 1
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not _OneThread.inside:
-                _OneThread.before = torch.get_num_threads()
-            _OneThread.inside += 1
-            torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            _OneThread.inside -= 1
-            if not _OneThread.inside:
-                torch.set_num_threads(_OneThread.before)
-
-
-def _threads(work: int, enough: int) -> AbstractContextManager[None]:
-    """Inside, PyTorch computes with one thread where there is less work than enough for several."""
-    return _OneThread() if work < enough else nullcontext()
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:

@@ -106,12 +106,15 @@ def _two_classes(head: _Head, z: Tensor, tolerance: float) -> Categorical | None
 
 def _more_classes(head: _Head, z: Tensor, _: float) -> Categorical | None:
     c, weight = len(head.weight), head.weight
-    pairs = (head.drop / (1 - head.drop) * weight[:, None] * weight).flatten(0, 1)
+    a, b = torch.tril_indices(c, c)
+    pairs = head.drop / (1 - head.drop) * weight[a] * weight[b]
     sums = _sums(head, z, weight, torch.cat([pairs, torch.ones_like(weight[:1])]), weight[0], 0)
     if sums is None:
         return None
-    mean, covariance, squares = sums.split([c, c * c, 1])
-    covariance = covariance.view(c, c, len(z)).permute(2, 0, 1)
+    mean, below, squares = sums.split([c, len(pairs), 1])
+    covariance = below.new_empty(c, c, len(z))
+    covariance[a, b] = covariance[b, a] = below
+    covariance = covariance.permute(2, 0, 1)
     if head.prior is not None:
         covariance.diagonal(dim1=-2, dim2=-1).add_(head.prior.where(squares[0]))
     return Categorical.from_moments((mean + head.bias[:, None]).mT, covariance, prior_restored=head.prior is not None)

@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import Lock, RLock
+from threading import RLock
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from stationary._checks import is_count
+from stationary._shared import Shared
 from stationary.nn.inputs import device_of, first_tensor, is_array, prepared, tensor_of
 
 Inputs: TypeAlias = Tensor | Mapping[str, Tensor]
@@ -22,6 +23,7 @@ MISFIT = re.compile("mat1 and mat2|scalar type|same dtype|Input type|not impleme
 PRODUCT = re.compile(r"\(\d+x(\d+) and (\d+)x\d+\)")  # and for the sizes of two matrices
 
 
+_EAGER = Shared(lambda: torch.compiler.set_stance("force_eager"))
 _turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()  # a lock for each model
 
 
@@ -47,30 +49,11 @@ def evaluating(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
         if training:
             model.eval()
         try:
-            with torch.set_grad_enabled(gradients), _Eager() if "torch._dynamo" in sys.modules else nullcontext():
+            with torch.set_grad_enabled(gradients), _EAGER if "torch._dynamo" in sys.modules else nullcontext():
                 yield
         finally:
             for module in training:
                 module.training = True
-
-
-class _Eager:
-    """Inside, what was compiled runs eagerly. That holds for all threads, so the last one that leaves ends it."""
-
-    lock, inside = Lock(), 0
-    stance: Any = None
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not _Eager.inside:
-                _Eager.stance = torch.compiler.set_stance("force_eager")
-            _Eager.inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            _Eager.inside -= 1
-            if not _Eager.inside:
-                _Eager.stance.__exit__(None, None, None)
 
 
 def wants_gradients(x: Inputs) -> bool:

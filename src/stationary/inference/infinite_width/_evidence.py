@@ -43,7 +43,7 @@ class LeftOut(NamedTuple):
     variance: Tensor
 
 
-def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
+def left_out(task: Task, solution: Solution, some: Tensor, known: Tensor | None = None) -> LeftOut:
     """The outputs at some rows, each as if it had not been learnt from.
 
     Without row i the minimum is, to first order, where the other rows' curvature leaves it:
@@ -57,6 +57,7 @@ def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
         task: the rows that were learnt from.
         solution: the posterior.
         some: (k,) indices of the rows.
+        known: the Cholesky factors of ``curvatures`` there; None to make them, one after the other.
     """
     problem = Problem(task)
     phi = task.passes.basis(task.passes.places(some))
@@ -74,7 +75,7 @@ def left_out(task: Task, solution: Solution, some: Tensor) -> LeftOut:
     variance = torch.stack([without(root, h) for root, h in zip(roots, own.mT, strict=True)], -1)
     change = variance
     if not task.several and len(task.offset) > 2:
-        own_roots, p = problem.own_roots(solution.mean), z.softmax(-1)
+        own_roots, p = problem.own_roots(solution.mean) if known is None else known, z.softmax(-1)
         shares = (scale * p * (1 - p)).mT
         change = torch.stack([without(root, h) for root, h in zip(own_roots, shares, strict=True)], -1)
     return LeftOut(mean + change * slope, variance + task.prior_variance * unseen(phi)[:, None])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from stationary._shared import ONE_THREAD_OF_SCIPY
 from stationary.inference.infinite_width import _classes, _noise, _search, _values
 from stationary.inference.infinite_width._basis import Basis, Passes, moments
 from stationary.inference.infinite_width._geometry import Geometry
@@ -83,7 +84,8 @@ class Fit:
         self.start: Tensor | None = None
         self.nearby: Tensor | None = None
         self.draws: list[Numbers] = []
-        numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs, prior))
+        with ONE_THREAD_OF_SCIPY:
+            numbers = self._same(self._numbers(family, rows, held, geometry, inducing, n_outputs, prior))
         made = [
             InfiniteWidthPosterior.fitted(
                 method,

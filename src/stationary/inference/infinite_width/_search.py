@@ -118,7 +118,7 @@ def search(
         if whole is not tries and ways:  # more rows bear a larger variance
             place = _descend(place, ways, partial(whole.loss, judge=_left_out), signs=(1,))
         found = whole(*place, _left_out)
-        return replace(found, roots=_evidence.curvatures(whole.task(*place), found.mean))
+        return replace(found, roots=whole.roots_at(found, whole.task(*place)))
     return min((tries(*at, _judged) for at in (place, _vertex(place, ways, judged))), key=lambda found: found.loss)
 
 
@@ -133,7 +133,7 @@ def _smaller(sample: Sample) -> Sample:
 
 Place: TypeAlias = tuple[float, float]
 Judged: TypeAlias = tuple[float, float]  # temperature and loss
-Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None], Judged]
+Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None, Tensor | None], Judged]
 
 
 def _descend(
@@ -183,6 +183,7 @@ class _Tries:
         self.found: dict[tuple[float, float, Judge], Found] = {}
         self.passes: dict[float, tuple[Passes, Tensor | None]] = {}  # and where the next solution starts
         self.last: tuple[Basis, Tensor] | None = None  # the last solution
+        self.own: tuple[Tensor, Tensor | None] | None = None  # and the curvatures of each class there
 
     def task(self, i: float, j: float) -> _classes.Task:
         """The rows to learn from, and the prior, there."""
@@ -214,9 +215,18 @@ class _Tries:
         return self.found[i, j, judge]
 
     def _tried(self, task: _classes.Task, warm: Tensor | None, judge: Judge) -> dict[str, Tensor]:
+        self.own = None  # before others are made, which are as large
         solution = _classes.solve(task, warm, ROUGH)
-        temperature, loss = judge(self.sample, task, solution, self.temperature)
+        if judge is _left_out and task.offset.numel() * task.passes.basis.size**2 <= _classes.LARGEST**2:
+            self.own = solution.mean, _evidence.curvatures(task, solution.mean)
+        temperature, loss = judge(self.sample, task, solution, self.temperature, self.own and self.own[1])
         return {"mean": solution.mean, "temperature": number(temperature), "loss": number(loss)}
+
+    def roots_at(self, found: Found, task: _classes.Task) -> Tensor | None:
+        """The Cholesky factors of the curvature of each class alone there, which the last try may have made."""
+        if self.own is not None and self.own[0] is found.mean:
+            return self.own[1]
+        return _evidence.curvatures(task, found.mean)
 
     def loss(self, place: Place, judge: Judge) -> float:
         return self(*place, judge).loss
@@ -240,7 +250,13 @@ def typical_distance(u: Tensor) -> Tensor:
     return distances.median()
 
 
-def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
+def _judged(
+    sample: Sample,
+    task: _classes.Task,
+    solution: _classes.Solution,
+    temperature: float | None,
+    own: Tensor | None = None,
+) -> Judged:
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
         loss = -_evidence.log_evidence(task, solution) / float(sample.weight.sum())
@@ -250,10 +266,16 @@ def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, te
     return _best(*outputs, sample.offset, y, None, temperature)
 
 
-def _left_out(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
+def _left_out(
+    sample: Sample,
+    task: _classes.Task,
+    solution: _classes.Solution,
+    temperature: float | None,
+    own: Tensor | None = None,
+) -> Judged:
     """The temperature, and the NLPD of rows, each predicted without itself."""
     some = _drawn(len(sample.u), LEFT_OUT).to(sample.u.device)
-    outputs = _evidence.left_out(task, solution, some)
+    outputs = _evidence.left_out(task, solution, some, own)
     return _best(*outputs, sample.offset, sample.y[some], sample.weight[some], temperature)
 
 

@@ -18,34 +18,25 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from stationary.inference.infinite_width._basis import Passes, outer, solved_by, unseen
+from stationary.inference.infinite_width._minima import Array, End, around, minimum, refined
 from stationary.inference.infinite_width._sums import Total
-from stationary.predictive import normal_nodes
 from stationary.theory.isotropic import gram
 
-Array: TypeAlias = NDArray[np.float64]
-
 RATIO = 1.0  # prior standard deviation of the logarithm of a column's length-scale, around the typical distance
-EVALUATIONS = 80  # of the loss and its slope, at most
-TOLERANCE = 1e-5  # of the loss, a mean over rows, relative; of its slope
-REFINE = 60  # the same of all rows, from where few of them have led
 COARSE = 4  # one of so many rows and inducing inputs has the bound that is looked at first
 FEW = 300  # rows whose evidence is looked at first
 ELSEWHERE = 0.5  # difference of the logarithm of a number between two ends of the search that are not the same
 ROUNDING = 1e-7  # share of the variance below which what a row leaves unseen is rounding
 QUIETEST = 1e-6  # smallest noise variance, relative to the variance of the targets
-STEP = 1e-3  # of the logarithms of the numbers, for the curvature
-VAGUE = 2.0  # largest standard deviation of the logarithm of a number
 
 
 @dataclass(frozen=True)
@@ -267,7 +258,7 @@ def choose(
     def unlikely(theta: Tensor) -> Tensor | float:
         return (theta[:parts] / RATIO).square().sum() / 2 if parts > 1 or typical else 0.0
 
-    def of_evidence(theta: Tensor, some: Tensor | slice) -> Tensor:
+    def of_evidence(theta: Tensor, some: Tensor | slice = slice(None)) -> Tensor:
         chosen = numbers(theta)
         places = u[some] / chosen.lengthscale
         each = chosen.noise if relative is None else chosen.noise * relative[some]
@@ -303,64 +294,36 @@ def choose(
     limits = [(-7.0, 7.0)] * parts + [(-5.0, 5.0)] * m + [(math.log(QUIETEST), 3.0)] * m
     thetas = [np.concatenate([np.zeros(parts + m), np.full(m, math.log(noise))]) for noise in starts]
 
-    def ends(loss: Callable[[Tensor], Tensor], thetas: list[Array], name: str, most: int = EVALUATIONS) -> list[Any]:
-        found = [_minimum(loss, theta, limits, u, most) for theta in thetas]
+    def ends(loss: Callable[[Tensor], Tensor], thetas: list[Array], name: str) -> list[End]:
+        found = [minimum(loss, theta, limits, u) for theta in thetas]
         for end in found:
-            verbose(f"{name}: {end.fun:.5f} after {end.nfev} evaluations")
-        return sorted(found, key=lambda end: float(end.fun))
+            verbose(f"{name}: {end.loss:.5f} after {end.evaluations} evaluations")
+        return sorted(found, key=lambda end: end.loss)
+
+    def refine(loss: Callable[[Tensor], Tensor], few: Callable[[Tensor], Tensor], start: End, name: str) -> End:
+        end = refined(loss, few, start.at, limits, u)
+        verbose(f"{name}: {end.loss:.5f} after {end.evaluations} evaluations")
+        return end
 
     if validation is not None:
         [best, *_] = ends(of_validation, thetas, "NLPD")
     elif inducing is not None:
-        [first, *_] = ends(lambda theta: of_bound(theta, COARSE), thetas, f"-bound of {len(u[::COARSE])} rows")
-        [best] = ends(of_bound, [first.x], f"-bound of {len(u)} rows", REFINE)
+        coarse = lambda theta: of_bound(theta, COARSE)  # noqa: E731
+        [first, *_] = ends(coarse, thetas, f"-bound of {len(u[::COARSE])} rows")
+        best = refine(of_bound, coarse, first, f"-bound of {len(u)} rows")
+    elif len(u) > 1.5 * FEW:
+        of_few = partial(of_evidence, some=_few(u / start))
+        first, *others = ends(of_few, thetas, f"-evidence of few of {len(u)} rows")
+        others = [other for other in others if np.abs(other.at - first.at).max() > ELSEWHERE]
+        name = f"-evidence of {len(u)} rows"
+        best = min((refine(of_evidence, of_few, end, name) for end in (first, *others)), key=lambda end: end.loss)
     else:
-        most = EVALUATIONS
-        if len(u) > 1.5 * FEW:
-            few, most = _few(u / start), REFINE
-            first, *others = ends(lambda theta: of_evidence(theta, few), thetas, f"-evidence of {len(few)} rows")
-            thetas = [first.x, *(other.x for other in others if np.abs(other.x - first.x).max() > ELSEWHERE)]
-        [best, *_] = ends(lambda theta: of_evidence(theta, slice(None)), thetas, f"-evidence of {len(u)} rows", most)
-    every = lambda theta: of_evidence(theta, slice(None)) * weight.sum()  # noqa: E731
+        [best, *_] = ends(of_evidence, thetas, f"-evidence of {len(u)} rows")
+    every = lambda theta: of_evidence(theta) * weight.sum()  # noqa: E731
     with torch.no_grad():
         place = lambda theta: numbers(torch.tensor(theta, device=u.device, dtype=u.dtype))  # noqa: E731
-        around = _around(every, best.x, limits, u, draws) if draws else ()
-        return replace(place(best.x), draws=tuple(map(place, around)))
-
-
-def _minimum(
-    loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor, most: int
-) -> Any:
-    """The result of L-BFGS from one start."""
-    options = {"maxfun": most, "ftol": TOLERANCE, "gtol": TOLERANCE}
-    function = partial(_value_and_slope, loss, like=like)
-    return minimize(function, theta, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-
-
-def _around(
-    loss: Callable[[Tensor], Tensor], theta: Array, limits: Sequence[tuple[float, float]], like: Tensor, n: int
-) -> Array:
-    """(n, p) points around the minimum theta (p,): of the normal distribution whose precision is the curvature."""
-    slope = lambda at: _value_and_slope(loss, at, like)[1]  # noqa: E731
-    steps = STEP * np.eye(len(theta))
-    curvature = np.stack([slope(theta + step) - slope(theta - step) for step in steps]) / (2 * STEP)
-    precision, axes = np.linalg.eigh((curvature + curvature.T) / 2)
-    scatter = normal_nodes(n, len(theta)).numpy() / np.sqrt(precision.clip(VAGUE**-2))
-    return (theta + scatter @ axes.T).clip(*np.array(limits).T)
-
-
-def _value_and_slope(loss: Callable[[Tensor], Tensor], theta: Array, like: Tensor) -> tuple[float, Array]:
-    at = torch.tensor(theta, device=like.device, dtype=like.dtype, requires_grad=True)
-    try:
-        with torch.enable_grad():
-            value = loss(at)
-            value.backward()
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        return 1e10, np.zeros_like(theta)
-    slope = at.grad
-    if slope is None or not value.isfinite() or not slope.isfinite().all():
-        return 1e10, np.zeros_like(theta)
-    return value.item(), slope.cpu().numpy()
+        drawn = around(every, best.at, limits, u, draws) if draws else ()
+        return replace(place(best.at), draws=tuple(map(place, drawn)))
 
 
 def _few(u: Tensor) -> Tensor:
