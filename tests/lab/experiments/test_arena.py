@@ -31,6 +31,7 @@ from stationary.lab.experiments.arena.methods import METHODS, Judged, ours
 from stationary.lab.experiments.arena.methods.base import by_doubt, by_entropy
 from stationary.lab.experiments.arena.methods.classifiers import vbll_outputs
 from stationary.lab.experiments.arena.protocol import (
+    CALIBRATED,
     FROM_NETWORK,
     INFINITE_WIDTH,
     MORE_ROWS,
@@ -68,7 +69,7 @@ def fitted(task):
 def test_every_method_has_a_protocol():
     assert list(METHODS) == list(PROTOCOL)
     assert all(entry.score in SCORES for entry in PROTOCOL.values())
-    ours = {"finite head", "restored prior", INFINITE_WIDTH, FROM_NETWORK, MORE_ROWS}
+    ours = {"finite head", "restored prior", INFINITE_WIDTH, FROM_NETWORK, MORE_ROWS, CALIBRATED}
     assert {name for name, entry in PROTOCOL.items() if entry.ours} == ours
 
 
@@ -225,10 +226,22 @@ def test_the_second_configuration_stands_beside_the_first_and_the_network():
 
 def test_the_third_configuration_has_more_rows_where_features_are_many(monkeypatch):
     rows = []
-    monkeypatch.setattr(ours, "_limit", lambda task, network, method, *_: rows.append(method.n_inducing))
+    monkeypatch.setattr(ours, "_limit", lambda task, network, method, *_, **__: rows.append(method.n_inducing))
     for features in (8, 1280):
-        ours.with_more_rows(run.generated(0, 20, features), 0)
-    assert rows == [1000, 1280 * ROWS_OF_FEATURE]
+        for one in (ours.with_more_rows, ours.calibrated):
+            one(run.generated(0, 20, features), 0)
+    assert rows == [1000] * 2 + [1280 * ROWS_OF_FEATURE] * 2
+
+
+def test_calibrated_it_has_other_probabilities_and_the_same_score():
+    task = run.generated(0, 60, 8)
+    x = task.test[0]
+    plain, calibrated = (one(task, 0) for one in (ours.with_more_rows, ours.calibrated))
+    temperature = calibrated.chosen.pop("temperature of probabilities")
+    assert plain.chosen == calibrated.chosen and temperature != 1
+    tempered = (plain.judge(x).probs.double().log() / temperature).softmax(-1)
+    torch.testing.assert_close(calibrated.judge(x).probs.double(), tempered, atol=1e-5, rtol=0)
+    torch.testing.assert_close(calibrated.judge(x).scores, plain.judge(x).scores)
 
 
 def test_the_third_configuration_stands_beside_the_others_and_has_no_rank():

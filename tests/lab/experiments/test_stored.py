@@ -13,7 +13,7 @@ import pytest
 
 from stationary.lab.experiments import EXPERIMENTS
 from stationary.lab.experiments.arena.config import TRAINING
-from stationary.lab.experiments.arena.protocol import MORE_ROWS
+from stationary.lab.experiments.arena.protocol import CALIBRATED, MORE_ROWS
 from stationary.lab.experiments.arena.protocol_tables import OF_EVENT
 from stationary.lab.experiments.cifar10 import report as cifar10_report
 from stationary.lab.report.content import Section
@@ -95,9 +95,13 @@ ON_TABLES = {  # the same of the arena's events with tables, which came later st
 OF_RECIPES = {  # the same of the arena's recipes of a trunk, later yet
     ("arena", "paper"): (180, "bfe124f25999ae49ef1b306926fc38bd2c7738fafa11f20961b9f07173e0fab6"),
 }
-OF_MORE_ROWS = {  # the same of the arena's third configuration of infinite width, which came last
+OF_MORE_ROWS = {  # the same of the arena's third configuration of infinite width
     ("arena", "smoke"): (1, "46f79890ecdf87d5c743d836ccd19758cb407107a5a197c2a52d0eacf4240197"),
     ("arena", "paper"): (10, "c9274820ee96b6df6636db1fbfe6497d0f03633bae40323f7797d1cda6e202df"),
+}
+OF_CALIBRATED = {  # the same of it calibrated, which came last
+    ("arena", "smoke"): (1, "bac981d38d65a4b4a2898151350a54913e91ed9dbafe4a527d11c58cbc51bc0f"),
+    ("arena", "paper"): (15, "8de0eb78702a51ffd5b9922574b03c72c813eb52fa4050592a7b758bca420064"),
 }
 NOTHING = hashlib.sha256(b"").hexdigest()
 ARCHIVED = {"uci": 204, "cifar10": 116, "radar": 22, "active": 33, "bo": 54}  # files that ``stationary archive`` wrote
@@ -118,11 +122,12 @@ def test_configurations_keep_their_folders(name, scale):
     on_tables = [config for config in grid if getattr(config, "event", None) in OF_EVENT]
     of_recipes = [config for config in grid if getattr(config, "event", None) == TRAINING]
     of_more_rows = [config for config in grid if getattr(config, "method", None) == MORE_ROWS]
-    earlier = [config for config in grid if config not in on_tables + of_recipes + of_more_rows]
+    of_calibrated = [config for config in grid if getattr(config, "method", None) == CALIBRATED]
+    earlier = [config for config in grid if config not in on_tables + of_recipes + of_more_rows + of_calibrated]
     of_networks = [config for config in earlier if not is_infinite(config)]
     infinite = [config for config in earlier if is_infinite(config)]
     parts = ((IDENTITIES, of_networks), (INFINITE, infinite), (ON_TABLES, on_tables), (OF_RECIPES, of_recipes))
-    for known, some in (*parts, (OF_MORE_ROWS, of_more_rows)):
+    for known, some in (*parts, (OF_MORE_ROWS, of_more_rows), (OF_CALIBRATED, of_calibrated)):
         folders = sorted(folder(name, config) for config in some)
         digest = hashlib.sha256(" ".join(folders).encode()).hexdigest()
         assert (len(folders), digest) == known.get((name, scale), (0, NOTHING))

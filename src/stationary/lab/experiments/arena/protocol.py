@@ -21,6 +21,7 @@ SCORES = {  # a higher score is farther out; p are a method's probabilities and 
 INFINITE_WIDTH = "infinite width"
 FROM_NETWORK = "infinite width from the network"  # chosen by validation rows, after the first results were known
 MORE_ROWS = "infinite width from the network with more rows"  # the same, after the second ones
+CALIBRATED = f"calibrated {MORE_ROWS}"  # the same, after the third ones
 ROWS_OF_FEATURE = 3  # inducing rows for each feature, where that makes more than by default
 OUR_FIT = "stationary, on layers of torch"  # a peer that is nobody's package: networks that our own ``fit`` trains
 NETWORK_METHOD = (
@@ -167,6 +168,16 @@ PROTOCOL: dict[str, Entry] = {
         f"the second with {ROWS_OF_FEATURE} inducing rows for each feature, at least 1,000; the third configuration",
         only=("cifar10-imagenet", "cifar10-imagenet-five"),
     ),
+    CALIBRATED: Entry(
+        "ours, infinite width from the network, more rows, calibrated",
+        "stationary",
+        "information",
+        "as above, then one temperature of the probabilities: the NLPD of the validation rows",
+        (),
+        "own",
+        "the third configuration after calibrate, which leaves its score as it is",
+        only=("cifar10-imagenet", "cifar10-imagenet-five", "clinc150"),
+    ),
 }
 NETWORK_RULE = (
     "The deterministic network is the trunk with its own last layer, of which only the outputs of known classes are "
@@ -187,6 +198,12 @@ THIRD_RULE = (
     "1,000 rows, and 2 or 3 for each of the 1,280 features of the ImageNet trunk, those with the lowest NLPD; and of "
     "energy, mutual information and entropy the one with the highest mean AUROC over the trials of all three data "
     "sets. That others are ahead of the first two there was known, and is why it was made."
+)
+CALIBRATED_RULE = (
+    "Calibrated, the third configuration has one more number: the temperature of its probabilities, by "
+    "stationary.calibrate on the same validation rows. The rule was committed before a test row was looked at with it. "
+    "That the third has a higher ECE than the network behind the ImageNet trunk was known, and is why it was made; on "
+    "halves of the validation rows it had lowered ECE and NLPD with ten classes, and raised both with five."
 )
 TRAINING_RULE = (
     "Heads are trained with Adam, learning rate 1e-3, batches of 200, for at most 100 epochs; training stops after 10 "

@@ -4,7 +4,7 @@ from stationary.lab.experiments.arena.methods import classifiers, detectors, our
 from stationary.lab.experiments.arena.methods.base import Fit
 from stationary.lab.experiments.arena.methods.base import Fitted as Fitted
 from stationary.lab.experiments.arena.methods.base import Judged as Judged
-from stationary.lab.experiments.arena.protocol import FROM_NETWORK, INFINITE_WIDTH, MORE_ROWS
+from stationary.lab.experiments.arena.protocol import CALIBRATED, FROM_NETWORK, INFINITE_WIDTH, MORE_ROWS
 
 METHODS: dict[str, Fit] = {
     "msp": detectors.of_outputs("MaxSoftmax"),
@@ -31,4 +31,5 @@ METHODS: dict[str, Fit] = {
     INFINITE_WIDTH: ours.infinite_width,
     FROM_NETWORK: ours.from_network,
     MORE_ROWS: ours.with_more_rows,
+    CALIBRATED: ours.calibrated,
 }

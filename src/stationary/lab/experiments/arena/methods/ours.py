@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from stationary.calibration import calibrate
 from stationary.inference import ExactDropout, InfiniteWidth, Posterior, predict
 from stationary.lab.experiments.arena.methods.base import Fitted, Judged, by_entropy, probabilities, trained, training
 from stationary.lab.experiments.arena.protocol import ROWS_OF_FEATURE
@@ -45,9 +46,17 @@ def from_network(task: Task, seed: int) -> Fitted:
 
 def with_more_rows(task: Task, seed: int) -> Fitted:
     """Make the same posterior with enough inducing rows to determine a linear layer on many features."""
+    return _limit(task, task.network, _of_more_rows(task, seed), by_information)
+
+
+def calibrated(task: Task, seed: int) -> Fitted:
+    """Make that posterior, and correct its probabilities by the validation rows."""
+    return _limit(task, task.network, _of_more_rows(task, seed), by_information, correct=True)
+
+
+def _of_more_rows(task: Task, seed: int) -> InfiniteWidth:
     rows = max(1_000, ROWS_OF_FEATURE * task.n_features)
-    method = InfiniteWidth(geometry="whitened", prior_mean="network", n_inducing=rows, seed=seed)
-    return _limit(task, task.network, method, by_information)
+    return InfiniteWidth(geometry="whitened", prior_mean="network", n_inducing=rows, seed=seed)
 
 
 def by_energy(probs: Tensor, pred: Categorical) -> Judged:
@@ -60,7 +69,12 @@ def by_information(probs: Tensor, pred: Categorical) -> Judged:
 
 
 def _limit(
-    task: Task, network: nn.Linear, method: InfiniteWidth, judged: Callable[[Tensor, Categorical], Judged] = by_energy
+    task: Task,
+    network: nn.Linear,
+    method: InfiniteWidth,
+    judged: Callable[[Tensor, Categorical], Judged] = by_energy,
+    *,
+    correct: bool = False,
 ) -> Fitted:
     """Make the posterior, whose score is that of its prediction at temperature 1."""
     method = replace(method, per_column=False, **inside.of_fit())
@@ -71,4 +85,8 @@ def _limit(
         "variance": float(numbers.variance),
         "temperature": float(numbers.temperature),
     }
-    return Fitted(lambda x: judged(probabilities(posterior, x), predict(untempered, x, family=Categorical)), chosen)
+    corrected: Posterior = posterior
+    if correct:
+        corrected = calibrate(posterior, task.validation, batch_size=5000)
+        chosen["temperature of probabilities"] = corrected.temperature
+    return Fitted(lambda x: judged(probabilities(corrected, x), predict(untempered, x, family=Categorical)), chosen)
