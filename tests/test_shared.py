@@ -7,8 +7,19 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import stationary as st
-from stationary._shared import ONE_THREAD, ONE_THREAD_OF_SCIPY
+from stationary import _shared
+from stationary._shared import FREE_THREADS, ONE_THREAD, ONE_THREAD_OF_SCIPY, free_threads
 from stationary.inference.infinite_width import _fit
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    of_scipy()
+    with threadpool_limits(3, user_api="blas"):
+        yield
+    torch.set_num_threads(before)
 
 
 def of_scipy():
@@ -21,25 +32,49 @@ def of_scipy():
 )
 def test_the_last_one_that_leaves_ends_it(shared, threads):
     """Also where several fits at once begin and end in any order; afterwards the number is what it was."""
-    torch_before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    of_scipy()
-    limits = threadpool_limits(3, user_api="blas")
-    try:
-        before = threads()
-        assert before == {3}
-        shared.__enter__()
-        shared.__enter__()
-        shared.__exit__(None, None, None)
-        assert threads() == {1}
-        shared.__exit__(None, None, None)
-        assert threads() == before
-        with pytest.raises(ValueError, match="inside"), shared:
-            raise ValueError("inside")
-        assert threads() == before
-    finally:
-        torch.set_num_threads(torch_before)
-        limits.restore_original_limits()
+    assert threads() == {3}
+    shared.__enter__()
+    shared.__enter__()
+    shared.__exit__(None, None, None)
+    assert threads() == {1}
+    shared.__exit__(None, None, None)
+    assert threads() == {3}
+    with pytest.raises(ValueError, match="inside"), shared:
+        raise ValueError("inside")
+    assert threads() == {3}
+
+
+def test_a_fit_and_a_prediction_at_once_leave_the_threads_as_they_were(monkeypatch):
+    monkeypatch.setattr(FREE_THREADS, "count", lambda: 2)
+    for first, second in ((FREE_THREADS, ONE_THREAD), (ONE_THREAD, FREE_THREADS)):
+        first.__enter__()
+        second.__enter__()
+        assert torch.get_num_threads() == second.count()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize(("free", "taken"), [(8, 8), (7, 4), (4, 4), (3, 2), (1, 1)])
+def test_as_many_threads_are_taken_as_are_free(monkeypatch, free, taken):
+    """Threads that wait for another process have done 1 operation where one thread has done 100."""
+    torch.set_num_threads(8)
+    rates = []
+    monkeypatch.setattr(_shared, "_rate", lambda _, n: (rates.append(n), 100.0 * n if n <= free else 1.0)[1])
+    assert free_threads() == taken
+    assert rates[0] == 1 and rates[1:] == [n for n in (8, 4, 2) if n >= max(2, taken)]
+
+
+def test_one_thread_is_not_looked_at(monkeypatch):
+    monkeypatch.setattr(_shared, "_rate", None)
+    torch.set_num_threads(1)
+    assert free_threads() == 1
+
+
+def test_a_rate_is_that_of_so_many_threads():
+    numbers = torch.zeros(3 * _shared.GRAIN, dtype=torch.float64)
+    for threads in (1, 3):
+        assert _shared._rate(numbers, threads) > 0 and torch.get_num_threads() == threads
 
 
 def test_scipy_waits_for_nothing_while_infinite_width_searches(monkeypatch):

@@ -1,12 +1,17 @@
-"""Settings of the whole process that last as long as somebody is inside, and how many threads little work takes."""
+"""Settings of the whole process that last as long as somebody is inside, such as the number of threads."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+GRAIN = 2**15  # numbers that one thread takes at least
+WINDOW = 0.005  # seconds in which a number of threads shows its speed
 
 
 class Shared:
@@ -34,22 +39,58 @@ class Shared:
                 self.context.__exit__(None, None, None)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+class Threads:
+    """Inside, PyTorch computes with so many threads; that holds for the process, so the last one to go ends it.
+
+    Args:
+        count: gives the number of threads.
+    """
+
+    lock, inside, before = Lock(), 0, 1
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self.count = count
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not Threads.inside:
+                Threads.before = torch.get_num_threads()
+            Threads.inside += 1
+            torch.set_num_threads(self.count())
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            Threads.inside -= 1
+            if not Threads.inside:
+                torch.set_num_threads(Threads.before)
 
 
-# Several threads wait for each other after every operation, and so for a busy neighbour.
-ONE_THREAD = Shared(_one_thread)
+def free_threads() -> int:
+    """The number of threads that are faster than one now: all of them, or half, a quarter, ... of them.
+
+    Threads meet after every operation. Where another process computes on the core of one, all wait for it, milliseconds
+    for an operation of microseconds. Threads on idle cores are known by that within some milliseconds.
+    """
+    threads = most = torch.get_num_threads()
+    if most > 1:
+        numbers = torch.zeros(most * GRAIN, dtype=torch.float64)
+        alone = _rate(numbers, 1)
+        while threads > 1 and _rate(numbers, threads) < alone:
+            threads //= 2
+    return threads
+
+
+def _rate(numbers: Tensor, threads: int) -> float:
+    """The operations in a second, on so many threads."""
+    torch.set_num_threads(threads)
+    numbers.sin_()  # which makes the threads
+    done, start = 0, time.perf_counter()
+    while (now := time.perf_counter()) < start + WINDOW:
+        numbers.sin_()
+        done += 1
+    return done / (now - start)
+
+
+ONE_THREAD, FREE_THREADS = Threads(lambda: 1), Threads(free_threads)
 # SciPy's BLAS waits in a loop for its next small product, on a core that PyTorch's threads would compute on.
 ONE_THREAD_OF_SCIPY = Shared(lambda: threadpool_limits(1, user_api="blas"))
-
-
-def threads_for(work: int, enough: int) -> AbstractContextManager[None]:
-    """Inside, PyTorch computes with one thread where there is less work than enough for several."""
-    return ONE_THREAD if work < enough else nullcontext()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stationary._checks import is_count
 from stationary._extras import extra
-from stationary._shared import threads_for
+from stationary._shared import FREE_THREADS, ONE_THREAD
 from stationary.estimators._convergence import warn_unless_converged
 from stationary.inference import InfiniteWidth, Method, Posterior, fit
 from stationary.inference.base import Networks, check_method
@@ -42,7 +42,7 @@ ROWS = 2**11  # rows that are predicted at a time: what they need of memory is u
 # Several threads wait for each other after every operation: on two idle cores they save a quarter of the time, beside a
 # busy process they take twice as long and more (docs/speed.md). So one thread is enough below
 ENOUGH = 2**24  # multiplications in a pass of a batch of training,
-BULK = 2**28  # and in a whole prediction, about ten milliseconds. A fit of infinite width takes them all
+BULK = 2**28  # and in a whole prediction, about ten milliseconds. A fit of infinite width looks how many are free
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -122,7 +122,7 @@ class Network(BaseEstimator):
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
         batch = min(len(rows), training.batch_size or len(rows))
-        with threads_for(batch * self._multiplications(), ENOUGH) if trains else nullcontext():
+        with _threads(batch * self._multiplications(), ENOUGH) if trains else FREE_THREADS:
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -146,7 +146,7 @@ class Network(BaseEstimator):
         posterior, each = self.posterior_, self._multiplications()
         if isinstance(posterior, InfiniteWidthPosterior):
             each = posterior.basis.size**2  # for the variances by inducing inputs, most of the work
-        return threads_for(n * each, BULK)
+        return _threads(n * each, BULK)
 
     def _alone(self, name: str, X: Any) -> Tensor:
         """(n, c) what a function of the posterior gives for a batch, without the rest of a prediction."""
@@ -286,6 +286,11 @@ class _TrainedInSingle(Method):
 def _single(data: Pair) -> Pair:
     x, y = data
     return x.float(), y.float() if y.is_floating_point() else y
+
+
+def _threads(work: int, enough: int) -> AbstractContextManager[None]:
+    """Inside, PyTorch computes with one thread where there is less work than enough for several."""
+    return ONE_THREAD if work < enough else nullcontext()
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:

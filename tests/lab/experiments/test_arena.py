@@ -261,8 +261,13 @@ def test_the_third_configuration_stands_beside_the_others_and_has_no_rank():
         seed: numbers | {"AUROC by the energy: far": 0.7 + 0.1 * seed} for seed, numbers in methods[MORE_ROWS].items()
     }
     assert report_second.by_energy(found) == "0.750"
+    assert not report_second.table_of_calibrated(found).rows
+    methods[CALIBRATED] = {seed: numbers | {"NLPD": 0.25 + 0.1 * seed} for seed, numbers in methods["msp"].items()}
+    of_nlpd, of_ece = report_second.table_of_calibrated(found).rows
+    assert [value.mean for value in of_nlpd[1:5]] == pytest.approx([0.3, 0.2, 0.3, 0.3])
+    assert of_nlpd[5].endswith("0.0000 ± 0.0500") and of_ece[5] == "+0.0000 ± 0.0000"
     (of,) = [of for (data, _), of in ranks.ranks(found).items() if data == "cifar10-imagenet"]
-    assert MORE_ROWS not in of and of["knn"] == 1
+    assert MORE_ROWS not in of and CALIBRATED not in of and of["knn"] == 1
     assert not any("more rows" in said for said in report.in_words({"knn": methods["knn"]}))
     grid = {one.dataset for one in config.configs() if one.method == MORE_ROWS}
     assert grid == set(PROTOCOL[MORE_ROWS].only)

@@ -1,6 +1,7 @@
 """The second configuration of infinite width beside the first, and the third beside both, the network and the peers."""
 
 from stationary.lab.experiments.arena.protocol import (
+    CALIBRATED,
     FROM_NETWORK,
     INFINITE_WIDTH,
     MORE_ROWS,
@@ -73,6 +74,29 @@ def table_of_third(found: dict[tuple[str, str], Methods]) -> Table:
     caption += (
         "over seeds, differences with their paired standard errors, and how many peers are better than the third."
     )
+    return Table(caption, columns, tuple(rows))
+
+
+def table_of_calibrated(found: dict[tuple[str, str], Methods]) -> Table:
+    """Make a table of the NLPD and ECE of known inputs where the third configuration was calibrated."""
+    rows: list[tuple[Cell, ...]] = []
+    for (_, dataset), methods in found.items():
+        if CALIBRATED not in methods:
+            continue
+        for name in BESIDE_NETWORK:
+            beside = (FROM_NETWORK, MORE_ROWS, CALIBRATED, NETWORK_METHOD)
+            rows.append(
+                (
+                    f"{name_of(dataset)}: {name}",
+                    *(over_seeds(methods[one], name) if one in methods else None for one in beside),
+                    signed(minus(methods, CALIBRATED, NETWORK_METHOD, name), 4),
+                )
+            )
+    columns = ("known", "second", "third", "calibrated", "the network", "calibrated minus the network")
+    caption = (
+        "The third configuration calibrated: NLPD and ECE of known inputs, means and standard deviations over seeds; "
+    )
+    caption += "differences with their paired standard errors."
     return Table(caption, columns, tuple(rows))
 
 
