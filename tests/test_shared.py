@@ -60,9 +60,17 @@ def test_as_many_threads_are_taken_as_are_free(monkeypatch, free, taken):
     """Threads that wait for another process have done 1 operation where one thread has done 100."""
     torch.set_num_threads(8)
     rates = []
+    monkeypatch.setattr(_shared, "PATIENCE", 0.0)
     monkeypatch.setattr(_shared, "_rate", lambda _, n: (rates.append(n), 100.0 * n if n <= free else 1.0)[1])
     assert free_threads() == taken
     assert rates[0] == 1 and rates[1:] == [n for n in (8, 4, 2) if n >= max(2, taken)]
+
+
+def test_a_core_that_becomes_idle_is_waited_for(monkeypatch):
+    torch.set_num_threads(2)
+    rates = iter((100.0, 1.0, 100.0, 1.0, 100.0, 200.0))  # of one thread and of two, again and again
+    monkeypatch.setattr(_shared, "_rate", lambda *_: next(rates))
+    assert free_threads() == 2 and next(rates, None) is None
 
 
 def test_one_thread_is_not_looked_at(monkeypatch):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 GRAIN = 2**15  # numbers that one thread takes at least
 WINDOW = 0.005  # seconds in which a number of threads shows its speed
+PATIENCE = 0.15  # seconds in which a core that is busy may become idle
 
 
 class Shared:
@@ -68,16 +69,19 @@ class Threads:
 def free_threads() -> int:
     """The number of threads that are faster than one now: all of them, or half, a quarter, ... of them.
 
-    Threads meet after every operation. Where another process computes on the core of one, all wait for it, milliseconds
-    for an operation of microseconds. Threads on idle cores are known by that within some milliseconds.
+    Threads meet after every operation. Where somebody else computes on the core of one, all wait for it, milliseconds
+    for an operation of microseconds. Threads on idle cores are known by that within some milliseconds. Those of NumPy,
+    which wait in a loop after its last product, are given time to leave theirs.
     """
-    threads = most = torch.get_num_threads()
-    if most > 1:
-        numbers = torch.zeros(most * GRAIN, dtype=torch.float64)
+    threads, most, end = 0, torch.get_num_threads(), time.perf_counter() + PATIENCE
+    while most > 1 and threads < most:
+        numbers, threads = torch.zeros(most * GRAIN, dtype=torch.float64), most
         alone = _rate(numbers, 1)
         while threads > 1 and _rate(numbers, threads) < alone:
             threads //= 2
-    return threads
+        if time.perf_counter() > end:
+            break
+    return max(1, threads)
 
 
 def _rate(numbers: Tensor, threads: int) -> float:

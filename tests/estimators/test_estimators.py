@@ -90,7 +90,8 @@ def test_in_a_pipeline_a_grid_search_and_a_cross_validation():
     assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 8
 
 
-def test_infinite_width_takes_free_threads_to_fit_and_one_to_predict_few_rows(monkeypatch):
+@pytest.mark.parametrize(("few", "threads"), [(101, 1), (100, 2)], ids=["few rows", "many"])
+def test_infinite_width_takes_free_threads_to_fit_and_one_for_few_rows(monkeypatch, few, threads):
     seen, own, predict = [], _network.fit, InfiniteWidthPosterior.predict
     X, y = make_blobs(100, 3, centers=2, random_state=1)
     monkeypatch.setattr(_network, "fit", lambda *a, **k: (seen.append(torch.get_num_threads()), own(*a, **k))[1])
@@ -98,12 +99,13 @@ def test_infinite_width_takes_free_threads_to_fit_and_one_to_predict_few_rows(mo
     monkeypatch.setattr(InfiniteWidthPosterior, "predict", noted)
     monkeypatch.setattr(_network, "BULK", 10 * 100**2 + 1)  # for 10 rows and 100 inducing inputs
     monkeypatch.setattr(_network.FREE_THREADS, "count", lambda: 2)
+    monkeypatch.setattr(_network, "FEW", few)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         for estimator in BOTH:
             model = estimator(method=st.InfiniteWidth(lengthscale=1.0, variance=1.0)).fit(X, y)
-            assert seen[0] == 2 and torch.get_num_threads() == 3
+            assert seen[0] == threads and torch.get_num_threads() == 3
             seen.clear()
             for rows in (10, 11):
                 model.predictive(X[:rows])

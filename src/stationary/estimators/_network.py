@@ -42,7 +42,8 @@ ROWS = 2**11  # rows that are predicted at a time: what they need of memory is u
 # Several threads wait for each other after every operation: on two idle cores they save a quarter of the time, beside a
 # busy process they take twice as long and more (docs/speed.md). So one thread is enough below
 ENOUGH = 2**24  # multiplications in a pass of a batch of training,
-BULK = 2**28  # and in a whole prediction, about ten milliseconds. A fit of infinite width looks how many are free
+BULK = 2**28  # and in a whole prediction, about ten milliseconds; and below
+FEW = 500  # rows in a fit of infinite width. Of more, it looks how many threads are free
 UNITS = (300,)  # hidden layers by default of a method that needs some
 
 
@@ -122,7 +123,8 @@ class Network(BaseEstimator):
         self.loss_curve_: list[float] = []
         watch: list[float] = []  # losses of the held-out rows
         batch = min(len(rows), training.batch_size or len(rows))
-        with _threads(batch * self._multiplications(), ENOUGH) if trains else FREE_THREADS:
+        work, enough = (batch * self._multiplications(), ENOUGH) if trains else (len(rows), FEW)
+        with _threads(work, enough, None if trains else FREE_THREADS):
             self.posterior_ = fit(
                 _TrainedInSingle(method, data, validation) if trains else method,
                 partial(self._build, n_outputs, torch.float32 if trains else torch.float64),
@@ -288,9 +290,11 @@ def _single(data: Pair) -> Pair:
     return x.float(), y.float() if y.is_floating_point() else y
 
 
-def _threads(work: int, enough: int) -> AbstractContextManager[None]:
+def _threads(
+    work: int, enough: int, several: AbstractContextManager[None] | None = None
+) -> AbstractContextManager[None]:
     """Inside, PyTorch computes with one thread where there is less work than enough for several."""
-    return ONE_THREAD if work < enough else nullcontext()
+    return ONE_THREAD if work < enough else several or nullcontext()
 
 
 def _hold_out(labels: Array, fraction: float, random: np.random.RandomState) -> tuple[Array, Array]:
