@@ -166,6 +166,7 @@ def page(root: Path) -> str:
     opening = report_opening.table(every, RECOMMENDED)
     above = report_opening.nobody_above(every, RECOMMENDED)
     behind = found["unknown images", "cifar10-imagenet"]
+    questions = found["unknown questions", "clinc150"]
     mean_ranks = list(ranks.ordered(ranks.ranks(found)).items())[:6]
     first, second = protocol.INFINITE_WIDTH, protocol.FROM_NETWORK
     return template("arena").render(
@@ -189,6 +190,8 @@ def page(root: Path) -> str:
         recipes=of_recipes,
         verdict=report_second.verdict(found),
         third=tables([report_second.table_of_third(found)])[0],
+        calibrated=tables([report_second.table_of_calibrated(found)])[0],
+        of_questions=f"{report.over_seeds(questions[protocol.CALIBRATED], 'AUROC: out of scope').mean:.3f}",
         lengthscales=" to ".join(
             f"{end(numbers['chosen lengthscale'] for numbers in behind[first].values()):.1f}" for end in (min, max)
         ),
@@ -225,6 +228,7 @@ def page_of_details(root: Path) -> str:
         network=protocol.NETWORK_RULE,
         cifar10=protocol.CIFAR10_RULE,
         third_rule=protocol.THIRD_RULE,
+        calibrated_rule=protocol.CALIBRATED_RULE,
         agreement=agreement(folder),
         training=protocol.TRAINING_RULE,
         trunks=json.loads((folder / "trunks.json").read_bytes()),

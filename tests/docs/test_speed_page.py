@@ -159,6 +159,13 @@ def test_sentences_about_estimators_are_those_of_the_stored_run():
         rows[f"finite, {n} units"]["predict_s"] / rows["MLP"]["predict_s"] for rows in of_values for n in (100, 300)
     ]
     assert f"takes {min(finite):.1f} to {max(finite):.1f} times with finite networks" in text
+    here, there = (
+        {name: rows["infinite width"]["fit_s"] / rows["MLP"]["fit_s"] for name, rows in stored(file)["tables"].items()}
+        for file in ("estimators.json", "estimators-16-cores.json")
+    )
+    assert f"from {min(here.values()):.1f} on friedman2 to {max(here.values()):.0f} on digits" in text
+    assert min(here, key=lambda name: here[name]) == "friedman2" and max(here, key=lambda name: here[name]) == "digits"
+    assert f"of an Intel Xeon, {median(there.values()):.1f}." in text and median(there.values()) < 1
 
 
 def test_numbers_of_infinite_width_are_those_of_the_stored_runs():
