@@ -171,7 +171,7 @@ def test_promises_are_pickled(estimator):
     model = estimator(**WIDE).fit(X[FIT], y[FIT]).conformalize(X[HOLD], y[HOLD]).fit_reject(X[HOLD])
     other = pickle.loads(pickle.dumps(model))
     answer = lambda one: one.predict_set(X) if estimator is StationaryClassifier else one.predict_interval(X)
-    np.testing.assert_array_equal(answer(other), answer(model))
+    np.testing.assert_allclose(answer(other), answer(model), rtol=1e-10)  # products round by where memory begins
     np.testing.assert_array_equal(other.accepts(X), model.accepts(X))
     with pytest.raises(ValueError, match="was not fitted to, got 150 of 150"):
         other.fit_reject(X[FIT])
