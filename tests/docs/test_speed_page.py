@@ -165,7 +165,7 @@ def test_sentences_about_estimators_are_those_of_the_stored_run():
     )
     assert f"from {min(here.values()):.1f} on friedman2 to {max(here.values()):.0f} on digits" in text
     assert min(here, key=lambda name: here[name]) == "friedman2" and max(here, key=lambda name: here[name]) == "digits"
-    assert f"of an Intel Xeon, {median(there.values()):.1f}." in text and median(there.values()) < 1
+    assert f"of an Intel Xeon the median is {median(there.values()):.1f}." in text
 
 
 def test_numbers_of_infinite_width_are_those_of_the_stored_runs():
