@@ -53,7 +53,7 @@ def minimum(loss: Loss, theta: Array, limits: Limits, like: Tensor) -> End:
 
 
 def refined(loss: Loss, few: Loss, theta: Array, limits: Limits, like: Tensor) -> End:
-    """The minimum of a loss near that of few rows, in a third of the evaluations that L-BFGS takes from there.
+    """The minimum of a loss near that of few rows, in half of the evaluations that L-BFGS takes from there, or less.
 
     In z, where theta moves by C z and C C^T is the inverse curvature of few rows, the loss has a curvature of about 1,
     so that quasi-Newton steps begin as if they knew it. Beyond a limit the loss is that at the limit.
