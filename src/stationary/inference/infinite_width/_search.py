@@ -133,7 +133,7 @@ def _smaller(sample: Sample) -> Sample:
 
 Place: TypeAlias = tuple[float, float]
 Judged: TypeAlias = tuple[float, float]  # temperature and loss
-Judge: TypeAlias = Callable[[Sample, _classes.Task, _classes.Solution, float | None, Tensor | None], Judged]
+Judge: TypeAlias = Callable[..., Judged]  # of a sample, a task, its solution and a temperature
 
 
 def _descend(
@@ -216,10 +216,12 @@ class _Tries:
 
     def _tried(self, task: _classes.Task, warm: Tensor | None, judge: Judge) -> dict[str, Tensor]:
         self.own = None  # before others are made, which are as large
+        known: dict[str, Tensor | None] = {}
         solution = _classes.solve(task, warm, ROUGH)
         if judge is _left_out and task.offset.numel() * task.passes.basis.size**2 <= _classes.LARGEST**2:
             self.own = solution.mean, _evidence.curvatures(task, solution.mean)
-        temperature, loss = judge(self.sample, task, solution, self.temperature, self.own and self.own[1])
+            known = {"own": self.own[1]}
+        temperature, loss = judge(self.sample, task, solution, self.temperature, **known)
         return {"mean": solution.mean, "temperature": number(temperature), "loss": number(loss)}
 
     def roots_at(self, found: Found, task: _classes.Task) -> Tensor | None:
@@ -250,13 +252,7 @@ def typical_distance(u: Tensor) -> Tensor:
     return distances.median()
 
 
-def _judged(
-    sample: Sample,
-    task: _classes.Task,
-    solution: _classes.Solution,
-    temperature: float | None,
-    own: Tensor | None = None,
-) -> Judged:
+def _judged(sample: Sample, task: _classes.Task, solution: _classes.Solution, temperature: float | None) -> Judged:
     """The temperature, and the NLPD of the validation rows or the negative evidence per row."""
     if sample.validation is None:
         loss = -_evidence.log_evidence(task, solution) / float(sample.weight.sum())
